@@ -1,0 +1,1 @@
+"""From rows to figures, tables and verdicts. No torch, no Optuna, no MLflow: a clone redraws everything."""

@@ -1,0 +1,296 @@
+"""What every figure shares: one look a scheme, one style, depth axes, strips, byte-stable files.
+
+Uses matplotlib without pyplot, so nothing global changes; knows no study and no column.
+"""
+
+import hashlib
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+WIDTH, HEIGHT = 6.5, 4.0  # inches: a column of text
+UNDERFLOW = 1e-30  # below this a norm is float32 dust, and squeezes the rest of a log axis
+GREY = "#5a5a5a"
+STYLE = {
+    "svg.hashsalt": "harness",
+    "savefig.dpi": 150,
+    "font.family": ["DejaVu Sans"],  # ships with matplotlib: the same glyphs on every machine
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": "black",
+    "ytick.labelcolor": "black",
+    "legend.frameon": False,
+    "legend.handlelength": 3.8,
+    "lines.linewidth": 1.3,
+}
+
+Dashes = str | tuple[int, tuple[float, ...]]
+LONG: Dashes = (0, (7, 1.5))
+SPARSE: Dashes = (0, (4, 1, 1, 1, 1, 1))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker and line of one scheme."""
+
+    color: str
+    marker: str | tuple[int, int, int]
+    dashes: Dashes
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Arguments of `Axes.plot` for a line without markers."""
+        return {"color": self.color, "linestyle": self.dashes}
+
+    def point(self, *, filled: bool, size: float = 5.0) -> dict[str, Any]:
+        """Arguments of `Axes.plot` for markers without a line."""
+        return {
+            "linestyle": "none",
+            "marker": self.marker,
+            "markersize": size,
+            "color": self.color,
+            "markerfacecolor": self.color if filled else "white",
+            # A white rim keeps two seeds at one place apart.
+            "markeredgecolor": "white" if filled else self.color,
+            "markeredgewidth": 0.5 if filled else 1.1,
+        }
+
+
+# In grey two schemes with the same marker differ in lightness and dashes; the first five differ
+# in all three.
+LOOKS = {
+    "post_norm": Look("#b3122b", "o", "-"),
+    "pre_norm": Look("#1691a8", "s", "--"),
+    "rezero": Look("#f0a500", "^", "-."),
+    "b2t": Look("#b38ae0", "v", ":"),
+    "deepnorm": Look("#1a2768", "D", LONG),
+    "deepnorm_glm": Look("#7fa8e8", "D", "--"),
+    "admin": Look("#2e7d32", "P", "-"),
+    "ds_init": Look("#8a4b14", "X", "--"),
+    "t_fixup": Look("#d6568f", "p", "-."),
+    "sub_norm": Look("#56611a", "<", ":"),
+    "normformer": Look("#4a1c6e", ">", LONG),
+    "reordered": Look("#f08a6c", "o", "--"),
+    "sandwich": Look("#0d4f52", "^", "-"),
+    "peri_norm": Look("#a8c63a", "P", LONG),
+    "norm_scaling": Look("#7a1f4f", "v", "-"),
+    "layer_scale": Look("#10353f", "s", "-."),
+    "mix_norm": Look("#d9b48a", "X", "-"),
+    "keel": Look("#6f1010", "p", ":"),
+    "complete_p": Look("#8fd0c0", ">", "-"),
+    "dlcl": Look("#c9c9c9", "<", SPARSE),
+}
+# Fill, ink, hatch and its colour: each worse outcome is darker.
+TILES = {
+    "trained": ("#e4eff6", "black", "#e4eff6", ""),
+    "stalled": ("#f0b862", "black", "#d99a3a", "///"),
+    "diverged": ("#b23c3c", "white", "#cf6a6a", "xxx"),
+    "crashed": ("#2b1a26", "white", "#6b5564", "..."),
+    "partial": ("#e4eff6", "black", "#b4cbd9", "////"),
+    "missing": ("white", GREY, "#c4c4c4", "////"),
+}
+# Stars and crosses of their own, so that a private scheme is never taken for a published one.
+PRIVATE_COLORS = ("#000000", "#4d4d4d", "#7d5fff", "#c2185b", "#00796b", "#e65100", "#5d8aa8")
+PRIVATE_MARKERS = ((3, 1, 0), (4, 1, 0), (5, 1, 0), (6, 1, 0), (8, 1, 0))
+PRIVATE_DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":", LONG, SPARSE)
+
+
+def look(scheme: str) -> Look:
+    """The scheme's fixed look; a private scheme's follows from its name alone."""
+    if scheme in LOOKS:
+        return LOOKS[scheme]
+    digest = hashlib.sha256(scheme.encode()).digest()
+    return Look(
+        PRIVATE_COLORS[digest[0] % len(PRIVATE_COLORS)],
+        PRIVATE_MARKERS[digest[1] % len(PRIVATE_MARKERS)],
+        PRIVATE_DASHES[digest[2] % len(PRIVATE_DASHES)],
+    )
+
+
+def lightness(color: str) -> float:
+    """CIE L*, 0 black to 100 white: what a grey print keeps of a colour."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+    return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
+
+
+def style() -> AbstractContextManager[None]:
+    """The style of every figure, whatever the user's matplotlibrc says."""
+    return matplotlib.style.context(["default", STYLE])
+
+
+def page(
+    title: str, caption: str, *, panels: int, columns: int, panel_height: float = 2.4
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure with its panels, row by row; the caption is the small print below."""
+    rows = -(-panels // columns)
+    least = HEIGHT if panel_height >= 2.4 else 0.0
+    size = (max(WIDTH, 2.2 * columns + 1.4), max(least, panel_height * rows + 0.9))
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    figure.supxlabel(caption, x=0.01, ha="left", fontsize=6.5, color=GREY)
+    axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
+    for unused in axes[panels:]:
+        unused.remove()
+    return figure, axes[:panels]
+
+
+def shifts(count: int, width: float) -> list[float]:
+    """Factors on depth that set `count` markers side by side within `width` octaves."""
+    return [2.0 ** (width * ((i + 0.5) / count - 0.5)) for i in range(count)]
+
+
+def octaves(depths: Iterable[float]) -> float:
+    """Free space around a depth: the smallest gap between neighbours, one octave at most."""
+    return float(min([1.0, *np.diff(np.log2(sorted(depths)))]))
+
+
+def depth_label(ticks: Mapping[float, str]) -> str:
+    """The name of an axis with these ticks."""
+    pairs = any("-" in text for text in ticks.values())
+    return "depth (encoder-decoder layers)" if pairs else "depth (layers)"
+
+
+def depth_axis(ax: Axes, ticks: Mapping[float, str]) -> None:
+    """Logarithmic depth with exactly the depths that were planned as ticks."""
+    ax.set_xlabel(depth_label(ticks))
+    margin = 2 ** (0.55 * octaves(ticks))
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(min(ticks) / margin, max(ticks) * margin)
+    ax.xaxis.set_major_locator(FixedLocator(list(ticks)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda depth, _: ticks.get(round(depth), "")))
+    ax.grid(False, axis="x")
+
+
+def heightless(norm: float) -> str:
+    """Why a norm has no place on a log axis; empty if it has one."""
+    if math.isnan(norm):
+        return "no value"
+    if math.isinf(norm):
+        return "infinite"
+    return "exactly 0" if norm == 0 else f"< {UNDERFLOW:g}" if norm < UNDERFLOW else ""
+
+
+def strip(
+    ax: Axes,
+    names: Sequence[str],
+    entries: Iterable[tuple[str, float, str]],
+    *,
+    space: float,
+    below: bool = False,
+) -> Axes:
+    """A band beside the panel for what has no height: one marker an entry (name, depth, scheme)."""
+    band = 0.065 * len(names)
+    inset = ax.inset_axes((0, -band - 0.025 if below else 1.025, 1, band), sharex=ax)
+    inset.set_ylim(-0.5, len(names) - 0.5)
+    inset.set_yticks(range(len(names)), names, fontsize=7)
+    inset.tick_params(axis="y", length=0)
+    inset.grid(False)
+    inset.set_facecolor("#f4f4f4")
+    inset.spines[:].set_visible(False)
+    if below:
+        inset.set_xlabel(ax.get_xlabel())
+        ax.set_xlabel("")
+    (ax if below else inset).tick_params(axis="x", bottom=False, labelbottom=False)
+    if "missing" in names:
+        row = names.index("missing")
+        inset.axhspan(
+            row - 0.5, row + 0.5, hatch="////", facecolor="white", edgecolor="#c4c4c4", linewidth=0
+        )
+    slots: dict[tuple[str, float], list[str]] = {}
+    for name, depth, scheme in entries:
+        slots.setdefault((name, depth), []).append(scheme)
+    for (name, depth), schemes in slots.items():
+        for scheme, shift in zip(schemes, shifts(len(schemes), 0.8 * space), strict=True):
+            drawn = look(scheme).point(filled=False, size=4.2)
+            inset.plot([depth * shift], [names.index(name)], **drawn)
+    return inset
+
+
+def bars(
+    ax: Axes, depths: Iterable[float], low: Iterable[float], high: Iterable[float], color: str
+) -> None:
+    """Intervals that do not stretch the axis: at n = 2 they outgrow everything else."""
+    ends = [((x, a), (x, b)) for x, a, b in zip(depths, low, high, strict=True) if a == a]
+    ax.add_collection(LineCollection(ends, colors=color, linewidths=0.8, alpha=0.7), autolim=False)
+
+
+def level(ax: Axes, value: float, text: str, *, above: bool) -> None:
+    """A horizontal line, named in the right margin where no data can be."""
+    ax.axhline(value, color=GREY, linestyle=(0, (1, 1.5)), linewidth=1.0, zorder=1)
+    ax.annotate(
+        text,
+        (1, value),
+        xytext=(3, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        verticalalignment="bottom" if above else "top",
+        fontsize=6.5,
+        color=GREY,
+    )
+
+
+def tile(ax: Axes, column: int, row: int, kind: str, text: str) -> None:
+    """One cell of a map: fill and hatch say the kind, the text says the rest."""
+    fill, ink, rim, hatch = TILES[kind]
+    corner = (column - 0.48, row - 0.47)
+    ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=fill, edgecolor=rim, hatch=hatch, lw=0))
+    plate = {"facecolor": fill, "edgecolor": "none", "pad": 1.2}
+    ax.text(column, row, text, color=ink, ha="center", va="center", fontsize=7, bbox=plate)
+
+
+def legend(figure: Figure, schemes: Iterable[str]) -> None:
+    """The schemes' looks, outside the panels."""
+    handles = [
+        Line2D([], [], label=scheme, **(look(scheme).point(filled=True) | look(scheme).line))
+        for scheme in schemes
+    ]
+    figure.legend(handles=handles, loc="outside right upper")
+
+
+def write(path: Path, content: bytes) -> None:
+    """Replace the file in one step, so that nobody reads half a figure."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Write `stem`.svg and `stem`.png; the same figure gives the same bytes."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    for suffix, metadata in (
+        ("svg", {"Date": None, "Creator": None}),
+        ("png", {"Software": None}),
+    ):
+        buffer = io.BytesIO()
+        with style():
+            figure.savefig(buffer, format=suffix, metadata=metadata)
+        write(stem.with_name(f"{stem.name}.{suffix}"), buffer.getvalue())

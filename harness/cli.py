@@ -1,0 +1,196 @@
+"""The command line: wires commands to rooms. Heavy libraries are imported by the command that needs them.
+
+Results go to stdout, progress to stderr. Exit codes: 0 the plan is done, 1 crashed cells, 2 the user's
+input is wrong, 130 interrupted, 143 terminated.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from harness.errors import ConfigError, MissingRuns
+
+app = typer.Typer(
+    help="Residual schemes and norm placements against depth: sweep, compare, redraw.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a name in studies/, or a path")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=V[,V]")]
+OnlyOption = Annotated[list[str] | None, typer.Option("--only", metavar="AXIS=V[,V]")]
+StateOption = Annotated[Path, typer.Option("--state", help="ledger, tracker, artifacts")]
+ResultsOption = Annotated[Path, typer.Option("--results", help="runs.csv, curves and figures")]
+DataOption = Annotated[
+    Path, typer.Option("--data", envvar="HARNESS_DATA", help="folder of corpora")
+]
+JsonOption = Annotated[bool, typer.Option("--json")]
+STATE, RESULTS, DATA = Path(".harness"), Path("results"), Path("data")
+
+
+@app.command()
+def run(
+    study: StudyName,
+    workers: Annotated[int | None, typer.Option(min=1, help="processes; default: the cores")] = None,
+    only: OnlyOption = None,
+    set_: SetOption = None,
+    retry: Annotated[bool, typer.Option(help="try crashed cells again")] = False,
+    dry_run: Annotated[bool, typer.Option(help="say what would run")] = False,
+    state: StateOption = STATE,
+    results: ResultsOption = RESULTS,
+    data: DataOption = DATA,
+) -> None:
+    """Train what is missing; write rows, curves and figures."""
+    from harness.commands import run_study
+
+    storage = os.environ.get("HARNESS_STORAGE") or None
+    raise typer.Exit(
+        run_study(study, set_ or [], only or [], workers, retry, dry_run, state, results, data, storage)
+    )
+
+
+@app.command()
+def status(
+    study: StudyName,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+    state: StateOption = STATE,
+    results: ResultsOption = RESULTS,
+    data: DataOption = DATA,
+) -> None:
+    """Count the study's cells by what has become of them."""
+    from harness.commands import study_status
+
+    storage = os.environ.get("HARNESS_STORAGE") or None
+    counts = study_status(study, set_ or [], state, results, data, storage)
+    if as_json:
+        typer.echo(json.dumps(counts))
+    else:
+        for name, value in counts.items():
+            typer.echo(f"{name:13} {value}")
+
+
+@app.command()
+def table(
+    study: StudyName,
+    set_: SetOption = None,
+    form: Annotated[str, typer.Option("--format", metavar="text|csv|md|tex")] = "text",
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Print one row a point: outcomes, and the mean final loss with its 95 % interval."""
+    from harness.analysis import report, statistics
+    from harness.analysis.records import Results
+    from harness.errors import did_you_mean
+    from harness.sweep.study import load
+
+    if form not in report.FORMATS:
+        raise ConfigError(f"--format: unknown format '{form}'{did_you_mean(form, report.FORMATS)}")
+    found = Results(results, load(study, set_ or [])).table()
+    axes = [axis for axis in found.axes if axis != "seed"]
+    typer.echo(report.show(statistics.points(found), axes, form), nl=False)
+
+
+@app.command()
+def plot(
+    study: StudyName,
+    figure: Annotated[str | None, typer.Argument(metavar="FIGURE")] = None,
+    partial: Annotated[bool, typer.Option(help="draw although cells are missing")] = False,
+    set_: SetOption = None,
+    results: ResultsOption = RESULTS,
+) -> None:
+    """Redraw the study's figures from its results."""
+    from harness.analysis import figures
+    from harness.analysis.records import Results
+    from harness.sweep.study import load
+
+    plan = load(study, set_ or [])
+    chosen = [figures.find(figure)] if figure else plan.figures
+    found = Results(results, plan)
+    evidence = found.table()
+    if len(evidence.missing) and not partial:
+        raise MissingRuns(
+            f"{plan.name}: {len(evidence.missing)} of {len(plan.cells)} cells have no run; "
+            f"make them with 'harness run {study}', or draw what is there with --partial"
+        )
+    for each in chosen:
+        typer.echo(figures.draw(each, evidence, found.folder))
+
+
+@app.command()
+def schemes(as_json: JsonOption = False) -> None:
+    """List the catalogue of residual schemes."""
+    from harness.analysis.report import catalogue, text
+
+    rows = catalogue()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        head = ["name", "equation", "norms", "final_norm", "options", "source"]
+        typer.echo(text(head, [[str(row[name]) for name in head] for row in rows]), nl=False)
+
+
+@app.command()
+def show(
+    scheme: Annotated[str, typer.Argument(metavar="SCHEME")],
+    encoders: Annotated[int | None, typer.Option(min=1, help="encoder layers")] = None,
+    decoders: Annotated[int | None, typer.Option(min=1, help="decoder layers")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
+    from harness.analysis.report import constants, text
+
+    if encoders is None and decoders is None:
+        encoders = decoders = 6
+    rows = constants(scheme, encoders or 0, decoders or 0)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        shown = [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+        typer.echo(text(list(rows[0]), shown), nl=False)
+
+
+@app.command()
+def ui(
+    state: StateOption = STATE,
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 5000,
+) -> None:
+    """Open MLflow's page on this state, on loopback."""
+    from harness.commands import serve
+
+    raise typer.Exit(serve(state, port))
+
+
+def main() -> None:
+    """The entry point: what goes wrong for the user is one line and exit code 2."""
+    signal.signal(signal.SIGTERM, _terminated)
+    command = typer.main.get_command(app)
+    try:
+        code: Any = command.main(standalone_mode=False)
+    except (ConfigError, MissingRuns) as error:
+        code = _refuse(str(error))
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "harness"
+        code = _refuse(f"{where}: {error.format_message()} See '{where} --help'.")
+    except (KeyboardInterrupt, click.Abort):
+        code = 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    sys.exit(code)
+
+
+def _refuse(line: str) -> int:
+    typer.echo(line.replace("\n", " "), err=True)
+    return 2
+
+
+def _terminated(signum: int, frame: Any) -> None:
+    raise SystemExit(128 + signum)

@@ -1,0 +1,48 @@
+"""What every task gives: arrays of token numbers, and the special tokens. numpy only.
+
+Letters: B sequences, T targets a sequence, S source tokens a sequence.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.int64]
+
+PAD, BOS, EOS, UNKNOWN, MASK = range(5)
+SPECIALS = 5  # a task's own tokens count from here
+IGNORE = -100  # a target that is no target
+
+
+class Arrays(NamedTuple):
+    """One batch. `previous_BT` is the true token before each target, as a bigram table reads it."""
+
+    inputs_BT: Array
+    targets_BT: Array
+    previous_BT: Array
+    source_BS: Array | None = None
+
+
+class Task(Protocol):
+    """A corpus in the form a family of models needs."""
+
+    vocabularies: tuple[int, int]  # source, target
+    sha: str  # of the content: two runs compare only if it is equal
+
+    def train(self, seed: int, index: int, sequences: int) -> Arrays:
+        """The index-th training batch: a function of seed and index alone."""
+        ...
+
+    def valid(self, sequences: int) -> list[Arrays]:
+        """The validation set in batches; the same for every seed."""
+        ...
+
+    def sample(self) -> Arrays:
+        """Training targets to count frequencies in."""
+        ...
+
+
+def generator(stream: int, seed: int, index: int) -> np.random.Generator:
+    """Independent streams: 0 training, 1 validation, 2 frequencies, 3 permutations of sources."""
+    return np.random.default_rng([stream, seed, index])

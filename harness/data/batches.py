@@ -1,0 +1,60 @@
+"""Arrays as torch batches, in an order that depends on the seed alone."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from harness.data.arrays import IGNORE, PAD, Arrays, Task
+
+
+class Batch(NamedTuple):
+    """B sequences of T inputs and targets, S source tokens; masks are True at tokens, None if all are."""
+
+    inputs_BT: Tensor
+    targets_BT: Tensor
+    mask_BT: Tensor | None
+    source_BS: Tensor | None
+    source_mask_BS: Tensor | None
+
+    @property
+    def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        return self.inputs_BT, self.mask_BT, self.source_BS, self.source_mask_BS
+
+    @property
+    def targets(self) -> int:
+        """Targets that count."""
+        return int((self.targets_BT != IGNORE).sum())
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(*(x if x is None else x.to(device) for x in self))
+
+
+def as_batch(arrays: Arrays) -> Batch:
+    inputs_BT, source_BS = torch.from_numpy(arrays.inputs_BT), None
+    if arrays.source_BS is not None:
+        source_BS = torch.from_numpy(arrays.source_BS)
+    return Batch(
+        inputs_BT, torch.from_numpy(arrays.targets_BT), _mask(inputs_BT), source_BS, _mask(source_BS)
+    )
+
+
+class TrainingBatches(Dataset[Batch]):
+    """The first `batches` training batches of a seed."""
+
+    def __init__(self, task: Task, seed: int, sequences: int, batches: int) -> None:
+        self.task, self.seed, self.sequences, self.batches = task, seed, sequences, batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __getitem__(self, index: int) -> Batch:
+        return as_batch(self.task.train(self.seed, index, self.sequences))
+
+
+def _mask(tokens: Tensor | None) -> Tensor | None:
+    if tokens is None:
+        return None
+    mask = tokens != PAD
+    return None if mask.all() else mask

@@ -1,0 +1,37 @@
+"""Tasks by name: their options, the families they serve, their content's hash, and loading. No torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from harness.data.arrays import Task
+from harness.data.synthetic import Pairs, Recall, Reverse, Synthetic, synthetic_sha
+from harness.data.text import CodeText, Text, load_text, text_sha
+
+TaskOptions = Annotated[CodeText | Text | Reverse | Recall, Field(discriminator="name")]
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "code_text": ("decoder", "encoder"),
+    "text": ("decoder", "encoder"),
+    "reverse": ("encoder_decoder", "decoder"),
+    "recall": ("encoder_decoder", "decoder"),
+}
+TASKS: dict[str, type[CodeText | Text | Reverse | Recall]] = {
+    "code_text": CodeText,
+    "text": Text,
+    "reverse": Reverse,
+    "recall": Recall,
+}
+
+
+def load(options: TaskOptions, data: Path, family: str, length: int) -> Task:
+    """The task as a family needs it; ConfigError when its files are missing or too short."""
+    if isinstance(options, Synthetic):
+        return Pairs(options, family, length)
+    return load_text(options, data, family, length)
+
+
+def data_sha(options: TaskOptions, data: Path) -> str:
+    """Hash of the content at hand; ConfigError when it is not there."""
+    return synthetic_sha(options) if isinstance(options, Synthetic) else text_sha(options, data)

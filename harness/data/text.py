@@ -1,0 +1,142 @@
+"""Characters of real text, for language models and masked encoders. No torch is imported.
+
+`code_text` reads the Python sources of the installed torch.nn.modules, real text that every user of
+this harness has; `text` reads files that the user names.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from harness.data.arrays import IGNORE, MASK, SPECIALS, UNKNOWN, Array, Arrays, generator
+from harness.errors import ConfigError
+from harness.fields import Positive, Strict
+
+VALID_SHARE = 0.1  # the end of each file
+MASKED_SHARE, MASK_TOKEN_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1  # arXiv:1810.04805 section 3.1
+
+
+class CodeText(Strict):
+    """Characters of the Python sources of torch.nn.modules."""
+
+    name: Literal["code_text"]
+    valid_windows: Positive = 128
+
+
+class Text(Strict):
+    """Characters of the user's files; folders and patterns are searched, .gz is unpacked."""
+
+    name: Literal["text"]
+    path: str
+    valid_windows: Positive = 128
+
+
+class Characters:
+    """Windows of a text, read left to right (decoder) or with masked characters (encoder)."""
+
+    def __init__(self, files: tuple[str, ...], windows: int, family: str, length: int, sha: str) -> None:
+        cuts = [round(len(text) * (1 - VALID_SHARE)) for text in files]
+        train = "".join(text[:cut] for text, cut in zip(files, cuts, strict=True))
+        valid = "".join(text[cut:] for text, cut in zip(files, cuts, strict=True))
+        if len(valid) <= length + 1:
+            raise ConfigError(
+                f"data: {len(train) + len(valid)} characters are too few for train.length {length}; "
+                "name more text"
+            )
+        letters = {letter: SPECIALS + i for i, letter in enumerate(sorted(set(train)))}
+        self.vocabularies = (SPECIALS + len(letters),) * 2
+        self.sha = sha
+        self._train, self._valid = (_encode(text, letters) for text in (train, valid))
+        self._masked, self._length, self._windows = family == "encoder", length, windows
+
+    def train(self, seed: int, index: int, sequences: int) -> Arrays:
+        draw = generator(0, seed, index)
+        starts = draw.integers(0, len(self._train) - self._length, sequences)
+        return self._window(self._train, starts, draw)
+
+    def valid(self, sequences: int) -> list[Arrays]:
+        last = len(self._valid) - self._length - 1
+        windows = min(self._windows, max(1, last // self._length))
+        starts = np.linspace(0, last, windows).astype(np.int64)
+        return [
+            self._window(self._valid, starts[i : i + sequences], generator(1, 0, i))
+            for i in range(0, windows, sequences)
+        ]
+
+    def sample(self) -> Arrays:
+        starts = np.arange(0, len(self._train) - self._length, self._length)
+        inputs_BT, targets_BT = self._cut(self._train, starts)
+        return Arrays(inputs_BT, targets_BT, inputs_BT)
+
+    def _cut(self, tokens: Array, starts: Array) -> tuple[Array, Array]:
+        window = tokens[starts[:, None] + np.arange(self._length + 1)]
+        return window[:, :-1], window[:, 1:]
+
+    def _window(self, tokens: Array, starts: Array, draw: np.random.Generator) -> Arrays:
+        previous_BT, true_BT = self._cut(tokens, starts)
+        if not self._masked:
+            return Arrays(previous_BT, true_BT, previous_BT)
+        chosen_BT = draw.random(true_BT.shape) < MASKED_SHARE
+        chosen_BT[:, 0] |= ~chosen_BT.any(axis=1)  # every window has a target
+        fate_BT = draw.random(true_BT.shape)
+        random_BT = draw.integers(SPECIALS, self.vocabularies[1], true_BT.shape)
+        hidden_BT = np.where(fate_BT < MASK_TOKEN_SHARE, MASK, true_BT)
+        hidden_BT = np.where(fate_BT >= 1 - RANDOM_SHARE, random_BT, hidden_BT)
+        return Arrays(
+            np.where(chosen_BT, hidden_BT, true_BT),
+            np.where(chosen_BT, true_BT, IGNORE),
+            previous_BT,
+        )
+
+
+def load_text(options: CodeText | Text, data: Path, family: str, length: int) -> Characters:
+    files = _files(_paths(options, data))
+    return Characters(files, options.valid_windows, family, length, text_sha(options, data))
+
+
+def text_sha(options: CodeText | Text, data: Path) -> str:
+    """Hash of the characters, file by file; names and folders do not count."""
+    digest = hashlib.sha256()
+    for text in _files(_paths(options, data)):
+        digest.update(hashlib.sha256(text.encode()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
+    if isinstance(options, CodeText):
+        torch = find_spec("torch")
+        assert torch is not None and torch.origin is not None
+        return tuple(sorted((Path(torch.origin).parent / "nn" / "modules").glob("*.py")))
+    named = data / Path(options.path).expanduser()  # an absolute path stays as it is
+    if named.is_file():
+        return (named,)
+    found = named.rglob("*") if named.is_dir() else data.glob(options.path)
+    paths = tuple(sorted(path for path in found if path.is_file()))
+    if not paths:
+        raise ConfigError(f"data.path: no file at '{options.path}' in '{data}'; name a file, a folder or a pattern")
+    return paths
+
+
+@lru_cache(maxsize=4)
+def _files(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    return tuple(_read(path) for path in paths)
+
+
+def _read(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; convert the file") from error
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from error
+
+
+def _encode(text: Iterable[str], letters: dict[str, int]) -> Array:
+    return np.fromiter((letters.get(letter, UNKNOWN) for letter in text), dtype=np.int64)

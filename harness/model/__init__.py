@@ -1,0 +1,1 @@
+"""The Transformer whose residual connections a scheme decides. Torch only."""

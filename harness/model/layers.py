@@ -1,0 +1,121 @@
+"""Attention, feed-forward, and the one interpreter of a Wiring.
+
+Letters: B batch, T target length, S source length, D width, H heads, K head width, F inner width.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harness.schemes import Learned, Wiring
+
+MakeNorm = Callable[[int], nn.Module]
+
+
+class Context(NamedTuple):
+    """What a block sees beside its stream. A mask is True at tokens; None where nothing is padded."""
+
+    mask_BT: Tensor | None = None
+    memory_BSD: Tensor | None = None
+    memory_mask_BS: Tensor | None = None
+
+
+class Attention(nn.Module):
+    """Multi-head attention with separate projections, so that each has its own Xavier deviation."""
+
+    def __init__(self, width: int, heads: int, *, causal: bool, cross: bool) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.heads, self.causal, self.cross = heads, causal, cross
+        self.inner_width = width
+
+    def forward(self, x_BTD: Tensor, context: Context, inner: Callable[[Tensor], Tensor]) -> Tensor:
+        source_BSD = context.memory_BSD if self.cross else x_BTD
+        mask_BS = context.memory_mask_BS if self.cross else context.mask_BT
+        assert source_BSD is not None, "cross-attention without memory"
+        q_BHTK = self._split(self.q(x_BTD))
+        k_BHSK = self._split(self.k(source_BSD))
+        v_BHSK = self._split(self.v(source_BSD))
+        # Padding stands at the end: under a causal mask no token sees it.
+        mask = None if self.causal or mask_BS is None else mask_BS[:, None, None, :]
+        heads_BHTK = F.scaled_dot_product_attention(
+            q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=self.causal
+        )
+        return self.o(inner(heads_BHTK.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
+
+    def _split(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """Two matrices with a ReLU between them."""
+
+    def __init__(self, width: int, ffn: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, ffn), nn.Linear(ffn, width)
+        self.inner_width = ffn
+
+    def forward(self, x_BTD: Tensor, context: Context, inner: Callable[[Tensor], Tensor]) -> Tensor:
+        return self.down(inner(F.relu(self.up(x_BTD))))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """y = N_sum(skip x + branch N_output(F(input_scale N_input(x))) + bypass x0), as `wiring` says.
+
+    `shared` holds the coefficients that a layer's sublayers have in common.
+    """
+
+    def __init__(
+        self,
+        f: Attention | FeedForward,
+        wiring: Wiring,
+        norm: MakeNorm,
+        width: int,
+        dropout: float,
+        shared: dict[str, nn.Parameter],
+    ) -> None:
+        super().__init__()
+        self.f, self.wiring = f, wiring
+        self.norms = nn.ModuleDict(
+            {
+                site: norm(f.inner_width if site == "inner" else width)
+                for site in sorted(wiring.norms)
+            }
+        )
+        self.dropout = nn.Dropout(dropout)
+        for name in ("skip", "branch"):
+            setattr(self, name, _coefficient(name, getattr(wiring, name), width, shared))
+
+    def forward(self, x_BTD: Tensor, x0_BTD: Tensor, context: Context) -> Tensor:
+        wiring = self.wiring
+        v_BTD = _times(wiring.input_scale, self._norm("input", x_BTD))
+        v_BTD = self.f(v_BTD, context, lambda h: self._norm("inner", h))
+        v_BTD = self.dropout(self._norm("output", v_BTD))
+        y_BTD = _times(self.skip, x_BTD) + _times(self.branch, v_BTD)
+        if wiring.bypass:
+            y_BTD = y_BTD + _times(wiring.bypass, x0_BTD)
+        return self._norm("sum", y_BTD)
+
+    def _norm(self, site: str, x: Tensor) -> Tensor:
+        return self.norms[site](x) if site in self.norms else x  # type: ignore[no-any-return]
+
+
+def _coefficient(
+    name: str, value: float | Learned, width: int, shared: dict[str, nn.Parameter]
+) -> float | nn.Parameter:
+    if not isinstance(value, Learned):
+        return value
+    if value.per == "layer" and name in shared:
+        return shared[name]
+    shape = (width,) if value.per == "channel" else ()
+    parameter = nn.Parameter(torch.full(shape, value.init))
+    if value.per == "layer":
+        shared[name] = parameter
+    return parameter
+
+
+def _times(factor: float | Tensor, x: Tensor) -> Tensor:
+    return x if isinstance(factor, float) and factor == 1.0 else factor * x

@@ -1,0 +1,117 @@
+"""Schemes by name: the @scheme decorator, look-up with did-you-mean, and options checked by signature."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib.metadata import entry_points
+from typing import Any, get_args, get_type_hints
+
+from harness.errors import ConfigError, did_you_mean
+from harness.schemes.wiring import Place, StackFacts, Wiring
+
+REGISTRY: dict[str, "Scheme"] = {}
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A pure function Place -> Wiring with its source, and what it says of whole stacks."""
+
+    name: str
+    function: Callable[..., Wiring]
+    source: str
+    facts: StackFacts
+    revision: int = 1  # raised when the arithmetic or the initialisation changes: part of a run's identity
+
+    @property
+    def equation(self) -> str:
+        """The docstring's first line."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Keyword options and their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The options that differ from their defaults, typed; else ConfigError."""
+        hints = get_type_hints(self.function)
+        checked = {}
+        for name, value in given.items():
+            if name not in self.options:
+                hint = did_you_mean(name, self.options) if self.options else " (it has no options)"
+                raise ConfigError(f"scheme_options: {self.name} has no option '{name}'{hint}")
+            checked[name] = _typed(name, value, hints[name])
+        return {name: v for name, v in sorted(checked.items()) if v != self.options[name]}
+
+    def wire(self, at: Place, options: Mapping[str, Any]) -> Wiring:
+        return self.function(at, **options)
+
+    def stack(self, options: Mapping[str, Any]) -> StackFacts:
+        """The facts of each stack; an option named like a fact decides it."""
+        merged = {**self.options, **options}
+        named = {f.name: merged[f.name] for f in fields(StackFacts) if f.name in merged}
+        return StackFacts(**{**vars(self.facts), **named})
+
+
+def scheme(
+    source: str, *, final_norm: bool = False, revision: int = 1
+) -> Callable[[Callable[..., Wiring]], Callable[..., Wiring]]:
+    """Registers a function Place -> Wiring under its own name; `source` cites id and place."""
+
+    def register(function: Callable[..., Wiring]) -> Callable[..., Wiring]:
+        name = function.__name__
+        if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
+            raise ConfigError(f"scheme {name!r} is defined already; choose another name")
+        REGISTRY[name] = Scheme(name, function, source, StackFacts(final_norm), revision)
+        return function
+
+    return register
+
+
+def find(name: str) -> Scheme:
+    """The scheme of that name, built-in or from the entry-point group harness.schemes; else ConfigError."""
+    schemes = all_schemes()
+    if name not in schemes:
+        raise ConfigError(f"scheme: unknown scheme '{name}'{did_you_mean(name, schemes)}")
+    return schemes[name]
+
+
+def all_schemes() -> dict[str, Scheme]:
+    """All schemes in order of definition; loads those of other packages."""
+    import harness.schemes.catalogue  # noqa: F401  registers the built-in schemes
+
+    for point in entry_points(group="harness.schemes"):
+        point.load()
+    return REGISTRY
+
+
+def _same_definition(one: Callable[..., Wiring], other: Callable[..., Wiring]) -> bool:
+    """A study file may be imported twice in a process; its schemes are then the same lines."""
+    a, b = one.__code__, other.__code__
+    return (a.co_filename, a.co_firstlineno) == (b.co_filename, b.co_firstlineno)
+
+
+def _typed(name: str, value: Any, expected: Any) -> Any:
+    """The value as the annotated type; text from a command line is read as that type."""
+    if expected is bool:
+        value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(f"scheme_options.{name}: expected true or false, got {value!r}")
+    if expected in (int, float):
+        try:
+            number = float(value) if not isinstance(value, bool) else None
+        except (TypeError, ValueError):
+            number = None
+        if number is None or (expected is int and number != int(number)):
+            raise ConfigError(f"scheme_options.{name}: expected {_WORDS[expected]}, got {value!r}")
+        return expected(number)
+    choices = get_args(expected)
+    if value in choices:
+        return value
+    raise ConfigError(f"scheme_options.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}")
+
+
+_WORDS = {int: "an integer", float: "a number"}

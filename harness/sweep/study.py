@@ -1,0 +1,197 @@
+"""A study file's declarations, and the plan of cells they mean. No torch, no Optuna."""
+
+import importlib.util
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.errors import ConfigError, did_you_mean
+from harness.fields import Typed, read_list
+from harness.training.config import Config, canonical, parse, read_toml, with_value
+
+ROOT = Path(harness.__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
+    table) and the values of each axis, by dotted config path."""
+
+    base: str | Mapping[str, Any]
+    axes: Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the axes, seed included."""
+
+    config: Config
+    values: tuple[Any, ...]  # one an axis
+
+    @property
+    def key(self) -> str:
+        return self.config.run_id
+
+    @property
+    def cost(self) -> float:
+        """Grows with the seconds a run takes; only ratios mean anything."""
+        model, train = self.config.model, self.config.train
+        tokens = train.steps * train.accumulation * train.batch * train.length
+        return tokens * (model.encoders + model.decoders) * (model.width**2 + model.width * model.ffn)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells of a study in order: what `run` completes and runs.csv holds."""
+
+    name: str
+    source: Path
+    axes: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    figures: tuple[Callable[..., Any], ...] = ()
+    question: str = ""
+    chosen: frozenset[str] = field(default_factory=frozenset)  # keys that --only leaves
+
+    @cached_property
+    def by_key(self) -> dict[str, Cell]:
+        return {cell.key: cell for cell in self.cells}
+
+
+def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+    """The plan of a built-in study's name or a study file's path; ConfigError in one line otherwise.
+
+    `sets` and `only` are command-line texts 'path=v[,v]'.
+    """
+    source = _locate(argument)
+    module = _execute(source)
+    study = getattr(module, "STUDY", None)
+    if not isinstance(study, Study):
+        raise ConfigError(f"{source}: STUDY: missing; declare STUDY = Study(base=..., axes=...)")
+    figures = getattr(module, "FIGURES", ())
+    if not all(callable(figure) for figure in figures):
+        raise ConfigError(f"{source}: FIGURES: expected functions of harness.analysis.figures")
+    base = _base(study, source)
+    axes: dict[str, list[Any]] = {}
+    for path, values in study.axes.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise ConfigError(f"{source}: axes: {path}: expected a list of values, got {values!r}")
+        axes[path] = list(values)
+    name = source.stem
+    for path, values in (_assignment("--set", text) for text in sets):
+        if path not in axes:
+            name += f"+{path}={','.join(values)}"
+        axes[path] = list(values)
+    cells = _cells(base, axes, source)
+    chosen = _filter(cells, list(axes), only, base, source)
+    return Plan(
+        name, source, tuple(axes), cells, tuple(figures), (module.__doc__ or "").strip(), chosen
+    )
+
+
+def _locate(argument: str) -> Path:
+    built_in = {path.stem: path for path in sorted((ROOT / "studies").glob("*.py"))}
+    if "/" not in argument and not argument.endswith(".py"):
+        if argument not in built_in:
+            raise ConfigError(f"study '{argument}': not in studies/{did_you_mean(argument, built_in)}")
+        return built_in[argument]
+    path = Path(argument).resolve()
+    if not path.is_file():
+        raise ConfigError(f"{argument}: no such study file; name a study or a path to one")
+    shadowed = built_in.get(path.stem)
+    if shadowed and shadowed != path:
+        raise ConfigError(f"{argument}: the built-in study '{path.stem}' has this name; rename the file")
+    return path
+
+
+def _execute(source: Path) -> Any:
+    """The study file as a module; whatever it raises is its author's to mend, and said in one line."""
+    spec = importlib.util.spec_from_file_location(f"studies.{source.stem}", source)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    except Exception as error:  # noqa: BLE001  a study file is the user's input
+        line = error.lineno if isinstance(error, SyntaxError) else _line(error, source)
+        raise ConfigError(f"{source}: line {line}: {type(error).__name__}: {error}") from None
+    return module
+
+
+def _line(error: BaseException, source: Path) -> int | None:
+    found, trace = None, error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(source):
+            found = trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def _base(study: Study, source: Path) -> Mapping[str, Any]:
+    if isinstance(study.base, Mapping):
+        return study.base
+    beside = source.parent / study.base
+    return read_toml(beside if beside.is_file() else ROOT / "configs" / study.base)
+
+
+def _assignment(option: str, text: str) -> tuple[str, list[Typed]]:
+    path, equals, values = text.partition("=")
+    if not equals or not path:
+        raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
+    return path, read_list(values)
+
+
+def _cells(base: Mapping[str, Any], axes: Mapping[str, list[Any]], source: Path) -> tuple[Cell, ...]:
+    cells: dict[str, Cell] = {}
+    for combination in itertools.product(*axes.values()):
+        given: Mapping[str, Any] = base
+        for path, value in zip(axes, combination, strict=True):
+            given = with_value(given, path, value)
+        config = parse(given, _shown(source))
+        cell = Cell(config, tuple(config.at(path) for path in axes))
+        cells.setdefault(cell.key, cell)  # 64 and 64.0 are one cell
+    return tuple(cells.values())
+
+
+def _filter(
+    cells: tuple[Cell, ...],
+    axes: list[str],
+    only: Sequence[str],
+    base: Mapping[str, Any],
+    source: Path,
+) -> frozenset[str]:
+    kept = list(cells)
+    for path, texts in (_assignment("--only", text) for text in only):
+        if path not in axes:
+            raise ConfigError(f"--only {path}: not an axis of {source.stem}{did_you_mean(path, axes)}")
+        place = axes.index(path)
+        present = {spelling(cell.values[place]): cell for cell in cells}
+        wanted = set()
+        for text in texts:
+            # Read as the field's own type, in a config of the study that is known to be valid.
+            given = with_value(cells[0].config.model_dump(), path, text)
+            if path == "scheme":
+                given["scheme_options"] = {}
+            value = spelling(parse(given, f"--only {path}").at(path))
+            if value not in present:
+                raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {', '.join(present)})")
+            wanted.add(value)
+        kept = [cell for cell in kept if spelling(cell.values[place]) in wanted]
+    return frozenset(cell.key for cell in kept)
+
+
+def spelling(value: Any) -> str:
+    """A config value as it stands in tables: text bare, tables as canonical JSON, numbers by repr."""
+    if isinstance(value, str):
+        return value
+    return canonical(value) if isinstance(value, Mapping | list | tuple) else repr(value)
+
+
+def _shown(path: Path) -> str:
+    """Relative to where the user stands, when it is below."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,109 @@
+"""Attempts as MLflow runs: live scalars in batches, short parameters, config and curves as artifacts."""
+
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # MLflow looks for git and warns without it
+
+from filelock import FileLock
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+
+from harness.training.config import Config, canonical
+from harness.training.curves import Curves
+
+logging.getLogger("mlflow").setLevel(logging.WARNING)
+
+FLUSH_SECONDS, FLUSH_METRICS = 5.0, 1000  # MLflow takes at most 1000 metrics a batch
+
+
+def tracking_uri(state: Path) -> str:
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state.resolve() / 'mlflow.db'}"
+
+
+class Tracker:
+    """A study's experiment. URI and artifact location are always explicit: MLflow's defaults depend
+    on the working directory."""
+
+    def __init__(self, study: str, state: Path) -> None:
+        state.mkdir(parents=True, exist_ok=True)
+        uri = tracking_uri(state)
+        with FileLock(state / "mlflow.lock"):  # a new database is made by one process
+            self.client = MlflowClient(tracking_uri=uri)
+            found = self.client.get_experiment_by_name(study)
+            local = uri.startswith("sqlite")
+            folder = (state.resolve() / "artifacts" / study).as_uri() if local else None
+            self.experiment = (
+                found.experiment_id
+                if found
+                else self.client.create_experiment(study, artifact_location=folder)
+            )
+        self.study = study
+
+    def start(self, config: Config, attempt: int) -> "TrackedRun":
+        name = f"{config.scheme}-{config.model.depth}-seed{config.seed}"
+        tags = {"study": self.study, "run_id": config.run_id, "attempt": str(attempt)}
+        run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        self.client.log_batch(run, params=[Param(k, v) for k, v in _parameters(config).items()])
+        self.client.log_text(run, canonical(config.model_dump(mode="json")), "config.json")
+        return TrackedRun(self.client, run)
+
+    def curves(self, run: str) -> Curves:
+        """Every series of an ended run."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.client.download_artifacts(run, "curves.npz", folder)
+            return Curves.loads(Path(path).read_bytes())
+
+
+class TrackedRun:
+    """One attempt; `log` gathers scalars and writes them a batch at a time."""
+
+    def __init__(self, client: MlflowClient, run: str) -> None:
+        self.client, self.run = client, run
+        self._pending: list[Metric] = []
+        self._flushed = time.monotonic()
+
+    def log(self, step: int, scalars: dict[str, float]) -> None:
+        now = int(time.time() * 1000)
+        self._pending += [Metric(name, value, now, step) for name, value in scalars.items()]
+        full = len(self._pending) > FLUSH_METRICS - 50
+        if full or time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._flush()
+
+    def finish(self, record: dict[str, Any], curves: Curves) -> None:
+        """Divergence is an outcome of a finished run: a tag, and a finite metric that says when."""
+        if record.get("diverged_at") is not None:
+            self.log(record["diverged_at"], {"diverged_at": float(record["diverged_at"])})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "curves.npz"
+            path.write_bytes(curves.dumps())
+            self.client.log_artifact(self.run, str(path))
+        self.end("FINISHED", record["outcome"], record.get("reason"))
+
+    def end(self, status: str, outcome: str | None = None, reason: str | None = None) -> None:
+        """`status` as MLflow names it: FINISHED, FAILED or KILLED."""
+        self._flush()
+        tags = {"outcome": outcome, "reason": reason}
+        self.client.log_batch(self.run, tags=[RunTag(k, v) for k, v in tags.items() if v])
+        self.client.set_terminated(self.run, status)
+
+    def _flush(self) -> None:
+        if self._pending:
+            self.client.log_batch(self.run, metrics=self._pending)
+        self._pending, self._flushed = [], time.monotonic()
+
+
+def _parameters(config: Config) -> dict[str, str]:
+    """Short fields only: MLflow cuts long ones, and the whole config is an artifact."""
+    flat: dict[str, str] = {}
+    for name, value in config.model_dump(mode="json").items():
+        fields = value.items() if isinstance(value, dict) and name != "scheme_options" else ()
+        flat |= {f"{name}.{key}": str(inner) for key, inner in fields}
+        if not fields:
+            flat[name] = str(value)
+    return {key: value for key, value in flat.items() if len(value) <= 250}

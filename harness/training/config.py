@@ -1,0 +1,207 @@
+"""What one run is: a frozen, strict config, its errors in one line, and its identity. No torch."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from harness.data.tasks import FAMILIES, TASKS, TaskOptions
+from harness.errors import ConfigError, did_you_mean
+from harness.fields import Count, Level, Positive, Rate, Share, Strict, Typed, one_line
+from harness.schemes import Scheme, find
+
+PROTOCOL = 1  # raised when the training loop's numbers change
+
+Family = Literal["encoder", "decoder", "encoder_decoder"]
+
+
+def _table(text: Typed) -> Any:
+    """Scheme options from a command line, written as JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ConfigError(f"scheme_options: expected a JSON table, got {str(text)!r}") from None
+
+
+def _betas(value: Any) -> Any:
+    """TOML has lists where Python has pairs; a command line has '[0.9, 0.98]'."""
+    try:
+        first, second = json.loads(value) if isinstance(value, Typed) else value
+        return first, second
+    except (ValueError, TypeError):
+        raise PydanticCustomError("expected", "expected a list of two numbers") from None
+
+
+class Model(Strict):
+    family: Family
+    depth: Positive  # layers of each stack
+    decoder_depth: Positive | None = None  # of the decoder of a pair, where it differs
+    width: Positive
+    heads: Positive
+    ffn: Positive
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    dropout: Share = 0.0
+
+    @model_validator(mode="after")
+    def _one_spelling(self) -> "Model":
+        """A decoder as deep as its encoder is the same cell whether or not it is said."""
+        if self.decoder_depth is not None and self.family != "encoder_decoder":
+            raise ConfigError(
+                f"model.decoder_depth: only an encoder_decoder has it, got family {self.family!r}; "
+                "set model.depth"
+            )
+        if self.decoder_depth == self.depth:
+            object.__setattr__(self, "decoder_depth", None)
+        return self
+
+    @property
+    def encoders(self) -> int:
+        return 0 if self.family == "decoder" else self.depth
+
+    @property
+    def decoders(self) -> int:
+        return 0 if self.family == "encoder" else self.decoder_depth or self.depth
+
+
+class Optim(Strict):
+    name: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: Rate
+    betas: Annotated[tuple[Share, Share], BeforeValidator(_betas)] = (0.9, 0.98)
+    eps: Rate = 1e-8
+    weight_decay: Level = 0.0
+    schedule: Literal["constant", "inverse_sqrt"] = "constant"
+    warmup_steps: Count = 0
+    clip: Level = 0.0  # largest gradient norm; 0 leaves gradients as they are
+    label_smoothing: Share = 0.0
+
+
+class Train(Strict):
+    steps: Positive  # optimizer steps
+    batch: Positive  # sequences a batch; `accumulation` batches a step
+    length: Positive  # tokens a sequence
+    accumulation: Positive = 1
+    precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"
+    validate_every: Count = 0  # optimizer steps; 0 validates at the end only
+
+
+class Probe(Strict):
+    window: Positive = 100  # first steps whose median is reported
+    update_steps: Positive = 10  # steps after which the model update is measured
+
+
+class Config(Strict):
+    scheme: str
+    scheme_options: dict[str, Any] = {}
+    seed: Count
+    model: Model
+    data: TaskOptions
+    optim: Optim
+    train: Train
+    probe: Probe = Probe()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _normal(cls, given: Any) -> Any:
+        """Options are checked against the scheme's signature; those at their default are left out."""
+        if not isinstance(given, Mapping):
+            return given
+        given = dict(given)
+        scheme, options = given.get("scheme"), given.get("scheme_options", {})
+        if isinstance(scheme, str):
+            given["scheme"] = str(scheme)
+            rule = find(scheme)
+            if isinstance(options, Typed):
+                options = _table(options)
+            if isinstance(options, Mapping):
+                given["scheme_options"] = rule.check(options)
+        return given
+
+    @model_validator(mode="after")
+    def _shapes(self) -> "Config":
+        model = self.model
+        if model.width % model.heads:
+            raise ConfigError(
+                f"model.heads: {model.heads} does not divide model.width {model.width}; "
+                "choose a divisor"
+            )
+        if model.family not in FAMILIES[self.data.name]:
+            raise ConfigError(
+                f"model.family: task '{self.data.name}' needs {' or '.join(FAMILIES[self.data.name])}, "
+                f"got {model.family!r}"
+            )
+        return self
+
+    @cached_property
+    def rule(self) -> Scheme:
+        return find(self.scheme)
+
+    @property
+    def canonical_options(self) -> str:
+        return canonical(self.scheme_options)
+
+    @cached_property
+    def run_id(self) -> str:
+        """First 12 hex digits of SHA-256 over config, protocol and the scheme's revision."""
+        identity = {
+            "config": self.model_dump(mode="json"),
+            "protocol": PROTOCOL,
+            "revision": self.rule.revision,
+        }
+        return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
+
+    def at(self, path: str) -> Any:
+        """The value at a dotted path, such as 'optim.lr' or 'scheme_options.beta'."""
+        head, _, rest = path.partition(".")
+        if head == "scheme_options" and rest:
+            return {**self.rule.options, **self.scheme_options}[rest]
+        value = getattr(self, head)
+        return getattr(value, rest) if rest else value
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys, no spaces, floats as repr; NaN and infinity are refused."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def parse(given: Mapping[str, Any], source: str) -> Config:
+    """A config from a nested mapping; ConfigError 'source: field: what is wrong' otherwise."""
+    try:
+        return Config.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise ConfigError(f"{source}: {one_line(first, _known_fields(given))}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _known_fields(given: Mapping[str, Any]) -> dict[str, Iterable[str]]:
+    sections = {"model": Model, "optim": Optim, "train": Train, "probe": Probe}
+    known: dict[str, Iterable[str]] = {name: kind.model_fields for name, kind in sections.items()}
+    data = given.get("data")
+    task = TASKS.get(data.get("name")) if isinstance(data, Mapping) else None
+    return known | {"": Config.model_fields, "data": task.model_fields if task else ()}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.toml")])
+        raise ConfigError(f"{path}: no such file{near}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path}: not readable as TOML: {error}") from None
+
+
+def with_value(given: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of a nested mapping with the value at a dotted path set."""
+    head, _, rest = path.partition(".")
+    inner = given.get(head)
+    if rest:
+        value = with_value(inner if isinstance(inner, Mapping) else {}, rest, value)
+    return {**given, head: value}

@@ -1,0 +1,65 @@
+"""Series of a run by step, and by block where it has blocks: gathered, stored, and thinned. No torch."""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DENSE_STEPS = 51  # steps 0 to 50 are all kept
+BLOCKS = 16  # at most, a stack
+
+
+@dataclass
+class Curves:
+    """Values of each series: a number a step, or one number a block."""
+
+    steps: dict[str, list[int]] = field(default_factory=dict)
+    values: dict[str, list[Any]] = field(default_factory=dict)
+
+    def add(self, series: str, step: int, value: float | Sequence[float]) -> None:
+        self.steps.setdefault(series, []).append(step)
+        self.values.setdefault(series, []).append(value)
+
+    def array(self, series: str) -> NDArray[np.float64]:
+        """Shape: steps, or steps x blocks."""
+        return np.array(self.values.get(series, []), dtype=np.float64)
+
+    def dumps(self) -> bytes:
+        """All of it, as a compressed npz: 'steps:NAME' and 'values:NAME' for each series."""
+        buffer = io.BytesIO()
+        arrays = {f"steps:{name}": np.array(steps) for name, steps in self.steps.items()}
+        arrays |= {f"values:{name}": self.array(name) for name in self.values}
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @classmethod
+    def loads(cls, stored: bytes) -> "Curves":
+        curves = cls()
+        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
+            for key in arrays.files:
+                kind, name = key.split(":", 1)
+                (curves.steps if kind == "steps" else curves.values)[name] = arrays[key].tolist()
+        return curves
+
+    def thinned(self, spaced: int) -> Iterator[tuple[int, str, int | None, float]]:
+        """(step, series, one-based block or None, value): steps 0 to 50, then `spaced` evenly
+        spaced ones; at most 16 blocks, first and last included."""
+        for series in sorted(self.steps):
+            steps = self.steps[series]
+            for i in kept_steps(len(steps), spaced):
+                value = self.values[series][i]
+                if not isinstance(value, list):
+                    yield steps[i], series, None, value
+                    continue
+                for block in np.unique(np.linspace(0, len(value) - 1, BLOCKS).round().astype(int)):
+                    yield steps[i], series, int(block) + 1, value[block]
+
+
+def kept_steps(steps: int, spaced: int) -> list[int]:
+    """Indices of the first 51 steps and of `spaced` more, evenly spaced to the last."""
+    head = list(range(min(steps, DENSE_STEPS)))
+    tail = np.linspace(DENSE_STEPS, steps - 1, min(spaced, steps - DENSE_STEPS)) if steps > DENSE_STEPS else []
+    return head + [int(i) for i in np.unique(np.round(tail))]

@@ -1,0 +1,87 @@
+"""The Lightning module: next-token or masked-token cross-entropy of any Transformer. It knows no scheme."""
+
+from typing import Any
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from harness.data.arrays import IGNORE
+from harness.data.batches import Batch
+from harness.model.transformer import Transformer
+from harness.training.config import Optim
+from harness.training.optim import optimizer, rate_factor
+
+
+class LanguageModule(L.LightningModule):
+    """Trains on label-smoothed cross-entropy; `nats` sums the unsmoothed loss of the present step.
+
+    Letters: B sequences, T targets, V vocabulary.
+    """
+
+    def __init__(self, model: Transformer, options: Optim) -> None:
+        super().__init__()
+        self.model, self.options = model, options
+        self.nats: list[tuple[Tensor, Tensor]] = []  # (sum of losses, targets) of each batch of a step
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        logits_BTV, targets_BT = self.model(*batch.model_inputs), batch.targets_BT
+        loss = cross_entropy(logits_BTV, targets_BT)
+        targets = (targets_BT != IGNORE).sum()
+        self.nats.append((loss.detach() * targets, targets))
+        if self.options.label_smoothing == 0.0:
+            return loss
+        return cross_entropy(logits_BTV, targets_BT, self.options.label_smoothing)
+
+    def take_step_loss(self) -> float:
+        """Mean loss over the targets of the step's batches, in nats per token; starts the next step."""
+        sums, counts = zip(*self.nats, strict=True)
+        self.nats.clear()
+        return float(torch.stack(sums).sum() / torch.stack(counts).sum())
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        fused = self.trainer.precision != "16-mixed"  # a scaler and clipping exclude fused steps
+        steps = optimizer(self.model.parameters(), self.options, fused=fused)
+        schedule = LambdaLR(steps, lambda step: rate_factor(self.options, step))
+        return {"optimizer": steps, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    @torch.no_grad()
+    def evaluate(self, batches: list[Batch]) -> dict[str, float]:
+        """Loss (nats per token), accuracy, and for an encoder-decoder the source gain: what the loss
+        rises by when each target is given its neighbour's source."""
+        training = self.model.training
+        self.model.eval()
+        totals = torch.zeros(3, dtype=torch.float64)
+        targets = 0
+        with self.trainer.precision_plugin.forward_context():
+            for batch in (b.to(self.device) for b in batches):
+                count = batch.targets
+                logits_BTV = self.model(*batch.model_inputs)
+                loss = cross_entropy(logits_BTV, batch.targets_BT)
+                correct = (logits_BTV.argmax(-1) == batch.targets_BT).sum()
+                permuted = self._permuted_loss(batch) if batch.source_BS is not None else loss
+                targets += count
+                totals += torch.tensor(
+                    [float(loss) * count, float(correct), float(permuted) * count], dtype=torch.float64
+                )
+        self.model.train(training)
+        loss, accuracy, permuted = (totals / targets).tolist()
+        result = {"loss": loss, "accuracy": accuracy}
+        return result | {"source_gain": permuted - loss} if batches[0].source_BS is not None else result
+
+    def _permuted_loss(self, batch: Batch) -> Tensor:
+        roll = lambda x: None if x is None else x.roll(1, dims=0)  # noqa: E731
+        moved = batch._replace(source_BS=roll(batch.source_BS), source_mask_BS=roll(batch.source_mask_BS))
+        return cross_entropy(self.model(*moved.model_inputs), batch.targets_BT)
+
+
+def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean over targets that count, in nats, computed in float32."""
+    return F.cross_entropy(
+        logits_BTV.flatten(0, 1).float(),
+        targets_BT.flatten(),
+        ignore_index=IGNORE,
+        label_smoothing=smoothing,
+    )

@@ -1,0 +1,205 @@
+"""Measurements of a run as Lightning callbacks. Norms stay tensors until one transfer a step."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from harness.data.batches import Batch
+from harness.model.layers import Residual
+from harness.training.curves import Curves
+from harness.training.divergence import Detector
+from harness.training.module import LanguageModule
+
+MATRICES = ("v", "o", "up", "down")  # the branch matrices: what a depth-aware gain scales
+
+Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
+
+
+class GradientProbe(L.Callback):
+    """L2 norms of each block's gradient in float64, before clipping, and the detector that reads them.
+
+    Series: loss/train, lr, grad_norm/all, and for each stack grad_norm/STACK (all parameters of a
+    block) and grad_norm_matrices/STACK (v, o, up, down), one number a block.
+    """
+
+    def __init__(self, detector: Detector, curves: Curves, log: Log) -> None:
+        self.detector, self.curves, self.tell = detector, curves, log
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        blocks = [
+            (stack, block) for stack, s in pl_module.model.stacks.items() for block in s.blocks
+        ]
+        self.sizes = {name: len(s.blocks) for name, s in pl_module.model.stacks.items()}
+        owner = {id(p): i for i, (_, block) in enumerate(blocks) for p in block.parameters()}
+        matrices = {id(p) for _, block in blocks for p in branch_matrices(block)}
+        self.parameters = list(pl_module.model.parameters())
+        device = pl_module.device
+        # Index 0 gathers what is in no block: embeddings, final norms, the output projection.
+        self.owner = torch.tensor([owner.get(id(p), -1) + 1 for p in self.parameters], device=device)
+        self.is_matrix = torch.tensor([id(p) in matrices for p in self.parameters], device=device)
+        self.rows = len(blocks) + 1
+
+    def on_before_optimizer_step(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer
+    ) -> None:
+        assert isinstance(pl_module, LanguageModule)
+        step, loss = trainer.global_step, pl_module.take_step_loss()
+        norms, norms_matrices = self._norms()
+        total = float(torch.tensor(norms, dtype=torch.float64).square().sum().sqrt())
+        rate = optimizer.param_groups[0]["lr"]
+        scalars = {"loss/train": loss, "lr": rate, "grad_norm/all": total}
+        start = 1
+        for stack, size in self.sizes.items():
+            own = slice(start, start + size)
+            self.curves.add(f"grad_norm/{stack}", step, norms[own])
+            self.curves.add(f"grad_norm_matrices/{stack}", step, norms_matrices[own])
+            scalars[f"grad_norm/first_{stack}"] = norms[start]
+            scalars[f"grad_norm/last_{stack}"] = norms[start + size - 1]
+            start += size
+        for series in ("loss/train", "lr", "grad_norm/all"):
+            self.curves.add(series, step, scalars[series])
+        self.tell(step, scalars)
+        if self.detector.observe(step, loss, total):
+            trainer.should_stop = True
+
+    def _norms(self) -> tuple[list[float], list[float]]:
+        """Norms by row, of all parameters and of branch matrices, in one transfer."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        squares = torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float64)).square()
+        both = torch.zeros(2, self.rows, dtype=torch.float64, device=squares.device)
+        both[0].index_add_(0, self.owner, squares)
+        both[1].index_add_(0, self.owner, torch.where(self.is_matrix, squares, 0.0))
+        rows = both.sqrt().tolist()
+        return rows[0], rows[1]
+
+
+class StreamProbe(L.Callback):
+    """At step 0, for each stack: norm of dL/d(its first block's input) over dL/d(its last block's output)."""
+
+    def __init__(self) -> None:
+        self.ratios: dict[str, float] = {}
+        self._norms: dict[tuple[str, str], Tensor] = {}
+        self._handles: list[Any] = []
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for name, stack in pl_module.model.stacks.items():
+            first, last = stack.blocks[0], stack.blocks[-1]
+            self._handles += [
+                first.register_forward_pre_hook(lambda _, args, n=name: self._watch(n, "input", args[0])),
+                last.register_forward_hook(lambda _, __, out, n=name: self._watch(n, "output", out)),
+            ]
+
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if not self._handles:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for name in pl_module.model.stacks:
+            into, out = (float(self._norms[name, side]) for side in ("input", "output"))
+            if out > 0:
+                self.ratios[name] = into / out
+
+    def _watch(self, stack: str, side: str, x: Tensor) -> None:
+        def keep(gradient: Tensor) -> None:
+            self._norms[stack, side] = torch.linalg.vector_norm(gradient, dtype=torch.float64)
+
+        if x.requires_grad:  # not the passes of other probes
+            x.register_hook(keep)
+
+
+class UpdateProbe(L.Callback):
+    """How far the model moves in its first steps, and the scale of activations, on one validation batch.
+
+    update_norm: norm of F(theta_k) - F(theta_0) over norm of F(theta_0), F the output of the last stack
+    after its final norm, in evaluation mode (arXiv:2203.00555 section 3). Series activation_rms/STACK:
+    root mean square of each block's output, at step 0, at step k and at the end.
+    """
+
+    def __init__(self, batch: Batch, steps: int, curves: Curves, log: Log) -> None:
+        self.batch, self.steps, self.curves, self.tell = batch, steps, curves, log
+        self.update_norm: float | None = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.start_BTD = self._features(trainer, pl_module, 0)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.global_step == self.steps and self.update_norm is None:
+            moved_BTD = self._features(trainer, pl_module, self.steps) - self.start_BTD
+            self.update_norm = float(moved_BTD.norm() / self.start_BTD.norm())
+            self.tell(self.steps, {"update_norm": self.update_norm})
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.global_step > self.steps:
+            self._features(trainer, pl_module, trainer.global_step)
+
+    @torch.no_grad()
+    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, step: int) -> Tensor:
+        model: nn.Module = pl_module.model  # type: ignore[assignment]
+        scales: dict[str, list[Tensor]] = {name: [] for name in model.stacks}  # type: ignore[union-attr]
+        training = model.training
+        model.eval()
+        with ExitStack() as hooks, trainer.precision_plugin.forward_context():
+            for name, stack in model.stacks.items():  # type: ignore[union-attr]
+                for block in stack.blocks:
+                    handle = block.register_forward_hook(
+                        lambda _, __, out, n=name: scales[n].append(out.double().square().mean().sqrt())
+                    )
+                    hooks.callback(handle.remove)
+            features_BTD = model.features(*self.batch.to(pl_module.device).model_inputs)  # type: ignore[operator]
+        model.train(training)
+        for name, values in scales.items():
+            self.curves.add(f"activation_rms/{name}", step, torch.stack(values).tolist())
+        return features_BTD.double()  # type: ignore[no-any-return]
+
+
+class ValidationProbe(L.Callback):
+    """Validation loss every so many steps, and at the end of a run that has not diverged."""
+
+    def __init__(self, batches: list[Batch], every: int, curves: Curves, log: Log) -> None:
+        self.batches, self.every, self.curves, self.tell = batches, every, curves, log
+        self.losses: list[float] = []
+        self.final: dict[str, float] = {}
+        self._step = 0
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        due = step == trainer.max_steps or (self.every > 0 and step % self.every == 0)
+        if step == self._step or not due or trainer.should_stop:
+            return
+        assert isinstance(pl_module, LanguageModule)
+        self._step = step  # batches that only accumulate leave the step as it is
+        self.final = pl_module.evaluate(self.batches)
+        self.losses.append(self.final["loss"])
+        self.curves.add("loss/valid", step, self.final["loss"])
+        self.tell(step, {"loss/valid": self.final["loss"]})
+
+
+class Clock(L.Callback):
+    """Seconds in training steps; stands first, so that what follows a step is not counted."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self._start = time.perf_counter()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.seconds += time.perf_counter() - self._start
+
+
+def branch_matrices(block: nn.ModuleDict) -> list[nn.Parameter]:
+    """The v, o, up and down matrices of a block's sublayers."""
+    return [
+        getattr(residual.f, role).weight
+        for residual in block.values()
+        if isinstance(residual, Residual)
+        for role in MATRICES
+        if hasattr(residual.f, role)
+    ]

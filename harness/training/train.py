@@ -1,0 +1,217 @@
+"""train(config) -> the run's record and its curves. What the harness does everything else for."""
+
+import logging
+import math
+import os
+import statistics
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+
+from harness.data import tasks
+from harness.data.arrays import Task
+from harness.data.baselines import losses as baseline_losses
+from harness.data.batches import TrainingBatches, as_batch
+from harness.model.initialise import initialise
+from harness.model.transformer import Transformer
+from harness.training.config import PROTOCOL, Config
+from harness.training.curves import Curves
+from harness.training.divergence import Detector
+from harness.training.module import LanguageModule
+from harness.training.probes import Clock, GradientProbe, Log, StreamProbe, UpdateProbe, ValidationProbe
+
+PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}
+
+
+class Trained(NamedTuple):
+    """The columns of runs.csv that training decides, and every series."""
+
+    record: dict[str, Any]
+    curves: Curves
+
+
+def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
+    """The config's model with its initial weights."""
+    model, rule, options = config.model, config.rule, config.scheme_options
+    return initialise(
+        Transformer(
+            lambda at: rule.wire(at, options),
+            rule.stack(options),
+            encoders=model.encoders,
+            decoders=model.decoders,
+            width=model.width,
+            heads=model.heads,
+            ffn=model.ffn,
+            norm=model.norm,
+            dropout=model.dropout,
+            vocabularies=vocabularies,
+        ),
+        config.seed,
+    )
+
+
+def train(config: Config, data: Path, log: Log | None = None, *, log_every: int = 50) -> Trained:
+    """Trains one cell and measures it; the numbers depend on the config alone.
+
+    `log` is told each step's scalars as they come. Divergence and stalling are outcomes, not errors.
+    """
+    log = log or (lambda step, scalars: None)
+    task, baseline, reference = _task(config, data)
+    torch.manual_seed(config.seed)  # dropout
+    model = build(config, task.vocabularies)
+    module = LanguageModule(model, config.optim)
+    valid = [as_batch(arrays) for arrays in task.valid(config.train.batch)]
+    curves = Curves()
+    detector = Detector(baseline, scaled=config.train.precision == "16-mixed")
+    clock, stream = Clock(), StreamProbe()
+    update = UpdateProbe(valid[0], config.probe.update_steps, curves, log)
+    validation = ValidationProbe(valid, config.train.validate_every, curves, log)
+    gradients = GradientProbe(detector, curves, log)
+    batches = Counted(
+        task, config.seed, config.train.batch, config.train.steps * config.train.accumulation
+    )
+    _reset_peak_memory()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="lightning")  # advice on settings that are chosen
+        trainer = trainer_for(config, [clock, gradients, stream, update, validation], log_every)
+        trainer.fit(module, DataLoader(batches, batch_size=None))
+    outcome = _outcome(detector, validation, config.train.steps)
+    tokens, flops = batches.cost(model)
+    record = {
+        **outcome,
+        "baseline_loss": baseline,
+        "reference_loss": reference,
+        **_gradient_columns(curves, stream, config),
+        "update_norm": update.update_norm,
+        "steps": trainer.global_step,
+        "tokens": tokens,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "flops": flops,
+        "seconds": clock.seconds,
+        "peak_memory_mb": _peak_memory(),
+        "spikes": detector.spikes,
+        "skipped_steps": detector.skipped,
+        "data_sha": task.sha,
+        "protocol": PROTOCOL,
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if module.device.type == "cuda" else module.device.type,
+        "precision": trainer.precision,
+        "threads": torch.get_num_threads(),
+        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return Trained(record, curves)
+
+
+def trainer_for(config: Config, callbacks: list[L.Callback], log_every: int) -> L.Trainer:
+    """A trainer that only trains: validation, logging and divergence are the callbacks' affair."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    return L.Trainer(
+        accelerator="auto",
+        devices=1,
+        precision=PRECISIONS[config.train.precision],
+        max_steps=config.train.steps,
+        max_epochs=-1,
+        accumulate_grad_batches=config.train.accumulation,
+        gradient_clip_val=config.optim.clip or None,
+        callbacks=callbacks,
+        log_every_n_steps=log_every,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+class Counted(TrainingBatches):
+    """Training batches that remember their shapes, for the cost of a run."""
+
+    def __init__(self, task: Task, seed: int, sequences: int, batches: int) -> None:
+        super().__init__(task, seed, sequences, batches)
+        self.targets, self.shapes = 0, dict[tuple[int, int, int], int]()
+
+    def __getitem__(self, index: int):  # type: ignore[no-untyped-def]
+        batch = super().__getitem__(index)
+        self.targets += batch.targets
+        rows, length = batch.inputs_BT.shape
+        shape = rows, length, 0 if batch.source_BS is None else batch.source_BS.shape[1]
+        self.shapes[shape] = self.shapes.get(shape, 0) + 1
+        return batch
+
+    def cost(self, model: Transformer) -> tuple[int, int]:
+        """(targets, operations); a backward pass counts as two forward passes."""
+        flops = sum(3 * n * rows * model.flops(t, s) for (rows, t, s), n in self.shapes.items())
+        return self.targets, flops
+
+
+def _outcome(detector: Detector, validation: ValidationProbe, steps: int) -> dict[str, Any]:
+    divergence = detector.close()
+    final = validation.final
+    if not divergence and not math.isfinite(final["loss"]):  # the last step broke the weights
+        reason, step = "loss_nonfinite", steps - 1
+    elif divergence:
+        reason, step = divergence.reason, divergence.step
+    else:
+        stalled = final["loss"] >= detector.baseline - detector.margin
+        return {
+            "outcome": "stalled" if stalled else "trained",
+            "reason": "no_progress" if stalled else None,
+            "diverged_at": None,
+            "final_loss": final["loss"],
+            "best_loss": min(x for x in validation.losses if math.isfinite(x)),
+            **{f"metric_{name}": value for name, value in final.items() if name != "loss"},
+        }
+    return {"outcome": "diverged", "reason": reason, "diverged_at": step}
+
+
+def _gradient_columns(curves: Curves, stream: StreamProbe, config: Config) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for stack in ("encoder", "decoder"):
+        norms = curves.array(f"grad_norm/{stack}")[: config.probe.window]
+        matrices = curves.array(f"grad_norm_matrices/{stack}")[: config.probe.window]
+        if not len(norms):
+            continue
+        with_last = matrices[matrices[:, -1] != 0]
+        columns |= {
+            f"grad_norm_first_{stack}_init": float(norms[0, 0]),
+            f"grad_norm_first_{stack}": statistics.median(norms[:, 0].tolist()),
+            f"grad_norm_first_{stack}_matrices": statistics.median(matrices[:, 0].tolist()),
+            f"grad_norm_ratio_{stack}": statistics.median((with_last[:, 0] / with_last[:, -1]).tolist())
+            if len(with_last)
+            else None,
+            f"grad_ratio_stream_{stack}": stream.ratios.get(stack),
+        }
+    return columns
+
+
+def _task(config: Config, data: Path) -> tuple[Task, float, float]:
+    return _load(config.data, data, config.model.family, config.train.length, config.train.batch)
+
+
+@lru_cache(maxsize=4)
+def _load(options: Any, data: Path, family: str, length: int, batch: int) -> tuple[Task, float, float]:
+    """A worker serves many cells of one corpus."""
+    task = tasks.load(options, data, family, length)
+    return task, *baseline_losses(task, batch)
+
+
+def _reset_peak_memory() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    elif os.path.exists("/proc/self/clear_refs"):
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from now on
+
+
+def _peak_memory() -> float | None:
+    """Mebibytes: of the device where there is one, else of the process; None where none is told."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
