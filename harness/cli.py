@@ -1,7 +1,7 @@
-"""The command line: wires commands to rooms. Heavy libraries are imported by the command that needs them.
+"""The command line: wires commands to rooms. A command imports the libraries that it needs itself.
 
-Results go to stdout, progress to stderr. Exit codes: 0 the plan is done, 1 crashed cells, 2 the user's
-input is wrong, 130 interrupted, 143 terminated.
+Results go to stdout, progress to stderr. Exit codes: 0 the plan is done, 1 crashed cells, 2 the
+user's input is wrong, 130 interrupted, 143 terminated.
 """
 
 import json
@@ -39,7 +39,9 @@ STATE, RESULTS, DATA = Path(".harness"), Path("results"), Path("data")
 @app.command()
 def run(
     study: StudyName,
-    workers: Annotated[int | None, typer.Option(min=1, help="processes; default: the cores")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="processes; default: the cores")
+    ] = None,
     only: OnlyOption = None,
     set_: SetOption = None,
     retry: Annotated[bool, typer.Option(help="try crashed cells again")] = False,
@@ -53,7 +55,9 @@ def run(
 
     storage = os.environ.get("HARNESS_STORAGE") or None
     raise typer.Exit(
-        run_study(study, set_ or [], only or [], workers, retry, dry_run, state, results, data, storage)
+        run_study(
+            study, set_ or [], only or [], workers, retry, dry_run, state, results, data, storage
+        )
     )
 
 
@@ -153,7 +157,9 @@ def show(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        shown = [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+        shown = [
+            [f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
+        ]
         typer.echo(text(list(rows[0]), shown), nl=False)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from harness.analysis import figures
 from harness.analysis.records import Results, Row, row
@@ -46,7 +46,7 @@ def run_study(
     from harness.sweep.ledger import Ledger
     from harness.sweep.worker import Job, commit, cores, supervise
 
-    ledger = Ledger(plan.name, state, storage)
+    ledger = Ledger(plan.name, state, storage, shas)
     if retry:
         ledger.retry()
     ledger.recover()
@@ -56,8 +56,8 @@ def run_study(
     try:
         if wanted:
             keys = tuple(cell.key for cell in wanted)
-            job = Job(study, tuple(sets), keys, state, data, storage, commit())
-            with _progress(plan, rows, wanted) as told:
+            job = Job(study, tuple(sets), keys, shas, state, data, storage, commit())
+            with Bar(plan, rows, wanted) as told:
                 for standing in supervise(ledger, job, min(workers or cores(), len(wanted))):
                     rows = _merge(plan, rows, standing, shas, found)
                     told(rows)
@@ -86,7 +86,7 @@ def study_status(
     if storage or (state / "ledger.db").exists():
         from harness.sweep.ledger import Ledger
 
-        standing = Ledger(plan.name, state, storage).standing()
+        standing = Ledger(plan.name, state, storage, shas).standing()
         running, accepted = standing.running & plan.by_key.keys(), standing.accepted
         rows = _merge(plan, rows, standing, shas, None)
     outcomes = [r["outcome"] for r in rows.values()]
@@ -100,7 +100,9 @@ def study_status(
         "running": len(running),
         "missing": len(missing),
         "retired": len(found.retired()),
-        "imported": sum(key not in accepted for key, r in rows.items() if r["outcome"] != "crashed"),
+        "imported": sum(
+            key not in accepted for key, r in rows.items() if r["outcome"] != "crashed"
+        ),
         "seconds_left": _seconds_left(plan, rows, missing),
     }
 
@@ -119,7 +121,7 @@ def _check_precision(plan: Plan) -> None:
 
         if not torch.cuda.is_available():
             raise ConfigError(
-                f"{plan.source}: train.precision: 16-mixed needs a GPU, and none is here; use bf16-mixed"
+                f"{plan.source}: train.precision: 16-mixed needs a GPU, got none; use bf16-mixed"
             )
 
 
@@ -140,7 +142,11 @@ def _current(plan: Plan, rows: Mapping[str, Row], shas: Mapping[str, str]) -> di
 
 
 def _merge(
-    plan: Plan, rows: Mapping[str, Row], standing: Any, shas: Mapping[str, str], found: Results | None
+    plan: Plan,
+    rows: Mapping[str, Row],
+    standing: Any,
+    shas: Mapping[str, str],
+    found: Results | None,
 ) -> dict[str, Row]:
     """The rows with what the ledger has added; a crash never replaces a result."""
     merged = {key: r for key, r in rows.items() if r["outcome"] != "crashed"}
@@ -178,23 +184,19 @@ def _seconds_left(plan: Plan, rows: Mapping[str, Row], missing: list[Cell]) -> f
     return round(rate * sum(cell.cost for cell in missing), 1)
 
 
-class _progress:
-    """A bar on stderr: cells done, failed so far, time left."""
+class Bar:
+    """Progress on stderr: cells done, failed, time left; line by line without a terminal."""
 
     def __init__(self, plan: Plan, rows: Mapping[str, Row], wanted: list[Cell]) -> None:
-        self.plan, self.wanted = plan, wanted
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[failed]} failed"),
-            TextColumn("{task.fields[left]}"),
-            console=Console(stderr=True),
-        )
-        self.task = self.bar.add_task(plan.name, total=len(plan.cells), failed=0, left="")
+        self.plan, self.wanted, self.shown = plan, wanted, ""
+        console = Console(stderr=True)
+        self.live = console.is_terminal
+        columns = (TextColumn(plan.name), BarColumn(), TextColumn("{task.description}"))
+        self.bar = Progress(*columns, console=console, disable=not self.live)
+        self.task = self.bar.add_task("", total=len(plan.cells))
         self(rows)
 
-    def __enter__(self) -> "_progress":
+    def __enter__(self) -> "Bar":
         self.bar.start()
         return self
 
@@ -204,8 +206,12 @@ class _progress:
     def __call__(self, rows: Mapping[str, Row]) -> None:
         failed = sum(r["outcome"] in FAILED for r in rows.values())
         left = _seconds_left(self.plan, rows, [c for c in self.wanted if c.key not in rows])
-        shown = "" if left is None else f"{left / 60:.0f} min of training left"
-        self.bar.update(self.task, completed=len(rows), failed=failed, left=shown)
+        words = f"{len(rows)}/{len(self.plan.cells)} cells, {failed} failed"
+        words += "" if left is None else f", {left / 60:.1f} min of training left"
+        self.bar.update(self.task, completed=len(rows), description=words)
+        if words != self.shown and not self.live:
+            print(f"{self.plan.name}: {words}", file=sys.stderr, flush=True)
+        self.shown = words
 
 
 def _conclude(plan: Plan, rows: Mapping[str, Row], wanted: list[Cell], study: str) -> int:

@@ -8,8 +8,8 @@ class ConfigError(Exception):
     """The user's input is wrong; the message names file, field, value and remedy."""
 
 
-class MissingRuns(Exception):
-    """A result is asked for whose runs do not exist; the message names the command that makes them."""
+class MissingRuns(Exception):  # noqa: N818  the name says what is the matter
+    """Runs that are asked for do not exist; the message names the command that makes them."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -37,7 +37,9 @@ def _number(value: Any) -> float | int | None:
     return value if math.isfinite(value) else None
 
 
-def _reader(words: str, low: float, *, whole: bool, open_low: bool = False, high: float = math.inf) -> Any:
+def _reader(
+    words: str, low: float, *, whole: bool, open_low: bool = False, high: float = math.inf
+) -> Any:
     def read(value: Any) -> Any:
         number = _number(value)
         fits = (
@@ -61,7 +63,10 @@ Share = Annotated[float, _reader("a number from 0 to below 1", 0, whole=False, h
 
 
 def one_line(error: ErrorDetails, known: Mapping[str, Iterable[str]]) -> str:
-    """"model.depth: expected a positive integer, got '12x'"; `known` lists each section's fields."""
+    """What is wrong, as in `model.depth: expected a positive integer, got '12x'`.
+
+    `known` lists the fields of each section.
+    """
     path = [str(part) for part in error["loc"]]
     if path[:1] == ["data"]:
         del path[1:2]  # pydantic inserts the name of the task

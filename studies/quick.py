@@ -1,4 +1,4 @@
-"""Which residual schemes still train as a stack gets deep? Five schemes, real text, minutes on two cores."""
+"""Which residual schemes still train as a stack gets deep? Five schemes, on real text."""
 
 from harness.analysis.figures import depth_curve, gradient_depth, loss_traces, outcome_map
 from harness.sweep import Study

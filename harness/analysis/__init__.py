@@ -1,1 +1,1 @@
-"""From rows to figures, tables and verdicts. No torch, no Optuna, no MLflow: a clone redraws everything."""
+"""From rows to figures and tables. No torch, no Optuna, no MLflow: a clone redraws everything."""

@@ -46,14 +46,26 @@ PROVENANCE = (
     *("attempts", "spikes", "skipped_steps", "data_sha", "protocol", "commit", "torch"),
     *("device", "precision", "threads", "finished"),
 )
-TEXT = {"study", "run_id", "scheme", "scheme_options", "family", "outcome", "reason", "data_sha"} | {
+TEXT = {
+    "study",
+    "run_id",
+    "scheme",
+    "scheme_options",
+    "family",
+    "outcome",
+    "reason",
+    "data_sha",
+} | {
     "commit",
     "torch",
     "device",
     "precision",
     "finished",
 }
-CURVES_BYTES, CURVES_STEPS = 2**20, 100  # below 1 MiB a study; steps after the first 51, to begin with
+CURVES_BYTES, CURVES_STEPS = (
+    2**20,
+    100,
+)  # below 1 MiB a study; steps after the first 51, to begin with
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ class Table:
 
 
 class Results:
-    """The folder of one plan's results; every file is written under a temporary name and renamed."""
+    """The folder of one plan's results."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder / plan.name, plan
@@ -93,7 +105,7 @@ class Results:
             replace(self.folder / "retired.csv", _csv(ordered, self.plan.axes))
 
     def write_curves(self, curves: Mapping[str, Curves]) -> None:
-        """Adds curves by run_id to those at hand; spaces steps wider until the file is below 1 MiB."""
+        """Adds curves by run_id to those at hand, steps spaced so that the file is below 1 MiB."""
         path = self.folder / "curves.csv.gz"
         at_hand = _read_curves(path)
         for spaced in (CURVES_STEPS, 50, 25, 10, 0):
@@ -116,7 +128,7 @@ class Results:
         text = TEXT | {axis for axis in self.plan.axes if self._is_text(axis)}
         runs = pd.read_csv(
             io.StringIO(_csv(kept, self.plan.axes).decode()),
-            dtype={name: str for name in text},
+            dtype=dict.fromkeys(text, str),
         )
         runs["reason"] = runs["reason"].fillna("")
         missing = [
@@ -199,7 +211,9 @@ def _columns(axes: Sequence[str], rows: Iterable[Row]) -> list[str]:
 
 def _csv(rows: list[Row], axes: Sequence[str]) -> bytes:
     file = io.StringIO()
-    writer = csv.DictWriter(file, _columns(axes, rows), restval="", lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(
+        file, _columns(axes, rows), restval="", lineterminator="\n", extrasaction="ignore"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue().encode()
@@ -215,7 +229,12 @@ def _read(path: Path) -> dict[str, Row]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: not readable as CSV: {error}; restore the file") from None
     for number, found in enumerate(rows, start=2):
-        if None in found or None in found.values() or "run_id" not in found or "outcome" not in found:
+        if (
+            None in found
+            or None in found.values()
+            or "run_id" not in found
+            or "outcome" not in found
+        ):
             raise ConfigError(f"{path}: line {number}: not a whole row of runs; restore the file")
     return {found["run_id"]: found for found in rows}
 

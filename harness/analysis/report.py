@@ -1,4 +1,4 @@
-"""Tables in text, CSV, Markdown and LaTeX: of points, of the catalogue, of one scheme's numbers. No torch."""
+"""Tables of points, of the catalogue, and of one scheme's numbers, in four formats. No torch."""
 
 import csv
 import io
@@ -76,13 +76,13 @@ def _is_number(cell: str) -> bool:
 
 
 def catalogue() -> list[dict[str, object]]:
-    """Every scheme: name, equation, norm sites at a decoder's first and last sublayer, options, source."""
+    """Every scheme: name, equation, norm sites in a layer, final norm, options, source."""
     rows = []
     for name, scheme in all_schemes().items():
         sites = {
             site
             for sublayer in ("self", "ffn")
-            for site in scheme.wire(Place(sublayer, "encoder", 1, 6, 0), {}).norms  # type: ignore[arg-type]
+            for site in scheme.wire(Place(sublayer, "encoder", 1, 6, 0), {}).norms
         }
         rows.append(
             {

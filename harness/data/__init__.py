@@ -1,1 +1,1 @@
-"""Corpora and synthetic tasks as arrays of token numbers, and the losses of predictors that learn no depth."""
+"""Corpora and synthetic tasks as arrays of token numbers, and what can be had without depth."""

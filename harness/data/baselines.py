@@ -10,7 +10,7 @@ UNIGRAM_COUNT, BIGRAM_COUNT = 1.0, 0.1  # added to every count
 def losses(task: Task, sequences: int) -> tuple[float, float]:
     """(baseline, reference) on the validation tokens.
 
-    Baseline: unigram or position-unigram frequencies, whichever is lower: the best that reads no input.
+    Baseline: unigram or position-unigram frequencies, whichever is lower: the best without input.
     Reference: a bigram table, which reads the true token before each target.
     """
     sample, valid, size = task.sample(), task.valid(sequences), task.vocabularies[1]
@@ -32,7 +32,9 @@ def _loss(sample: Arrays, valid: list[Arrays], size: int, added: float, conditio
     rows = 1 + max(int(given.max()), *(int(condition(a).max()) for a in valid))
     counts = np.bincount(given * size + target, minlength=rows * size).reshape(rows, size)
     log_p = np.log((counts + added) / (counts.sum(1, keepdims=True) + added * size))
-    given, target = (np.concatenate(x) for x in zip(*(_pairs(a, condition) for a in valid), strict=True))
+    given, target = (
+        np.concatenate(x) for x in zip(*(_pairs(a, condition) for a in valid), strict=True)
+    )
     return float(-log_p[given, target].mean())
 
 

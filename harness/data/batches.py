@@ -10,7 +10,7 @@ from harness.data.arrays import IGNORE, PAD, Arrays, Task
 
 
 class Batch(NamedTuple):
-    """B sequences of T inputs and targets, S source tokens; masks are True at tokens, None if all are."""
+    """B sequences, T targets, S source tokens. Masks are True at tokens, None where all are."""
 
     inputs_BT: Tensor
     targets_BT: Tensor
@@ -36,7 +36,11 @@ def as_batch(arrays: Arrays) -> Batch:
     if arrays.source_BS is not None:
         source_BS = torch.from_numpy(arrays.source_BS)
     return Batch(
-        inputs_BT, torch.from_numpy(arrays.targets_BT), _mask(inputs_BT), source_BS, _mask(source_BS)
+        inputs_BT,
+        torch.from_numpy(arrays.targets_BT),
+        _mask(inputs_BT),
+        source_BS,
+        _mask(source_BS),
     )
 
 

@@ -1,7 +1,7 @@
-"""Seeded tasks whose answers are exact: reversing a sequence, and recalling values by key. numpy only.
+"""Seeded tasks with exact answers: reversing a sequence, and recalling values by key. numpy only.
 
-A task is a generator of (source, target) pairs. An encoder-decoder gets them as they are; a decoder gets
-one sequence, source and target with a separator between them, and only the target counts.
+A task is a generator of (source, target) pairs. An encoder-decoder gets them as they are; a decoder
+gets one sequence, source and target with a separator between, and only the target counts.
 """
 
 import hashlib
@@ -81,7 +81,8 @@ class Pairs:
     def valid(self, sequences: int) -> list[Arrays]:
         total = self._options.valid_sequences
         return [
-            self._batch(generator(1, 0, i), min(sequences, total - i)) for i in range(0, total, sequences)
+            self._batch(generator(1, 0, i), min(sequences, total - i))
+            for i in range(0, total, sequences)
         ]
 
     def sample(self) -> Arrays:
@@ -96,7 +97,10 @@ class Pairs:
             inputs_BT = _pad(inputs, PAD)
             return Arrays(inputs_BT, _pad(targets, IGNORE), inputs_BT, source_BS)
         joined = [np.concatenate([s, i]) for (s, _), i in zip(pairs, inputs, strict=True)]
-        silent = [np.concatenate([np.full(len(s), IGNORE), t]) for (s, _), t in zip(pairs, targets, strict=True)]
+        silent = [
+            np.concatenate([np.full(len(s), IGNORE), t])
+            for (s, _), t in zip(pairs, targets, strict=True)
+        ]
         inputs_BT = _pad(joined, PAD)
         return Arrays(inputs_BT, _pad(silent, IGNORE), inputs_BT)
 

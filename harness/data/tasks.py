@@ -1,4 +1,4 @@
-"""Tasks by name: their options, the families they serve, their content's hash, and loading. No torch."""
+"""Tasks by name: options, the families they serve, the hash of their content. No torch."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +8,7 @@ from pydantic import Field
 from harness.data.arrays import Task
 from harness.data.synthetic import Pairs, Recall, Reverse, Synthetic, synthetic_sha
 from harness.data.text import CodeText, Text, load_text, text_sha
+from harness.fields import Strict
 
 TaskOptions = Annotated[CodeText | Text | Reverse | Recall, Field(discriminator="name")]
 
@@ -17,7 +18,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "reverse": ("encoder_decoder", "decoder"),
     "recall": ("encoder_decoder", "decoder"),
 }
-TASKS: dict[str, type[CodeText | Text | Reverse | Recall]] = {
+TASKS: dict[str, type[Strict]] = {
     "code_text": CodeText,
     "text": Text,
     "reverse": Reverse,

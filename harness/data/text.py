@@ -40,13 +40,15 @@ class Text(Strict):
 class Characters:
     """Windows of a text, read left to right (decoder) or with masked characters (encoder)."""
 
-    def __init__(self, files: tuple[str, ...], windows: int, family: str, length: int, sha: str) -> None:
+    def __init__(
+        self, files: tuple[str, ...], windows: int, family: str, length: int, sha: str
+    ) -> None:
         cuts = [round(len(text) * (1 - VALID_SHARE)) for text in files]
         train = "".join(text[:cut] for text, cut in zip(files, cuts, strict=True))
         valid = "".join(text[cut:] for text, cut in zip(files, cuts, strict=True))
         if len(valid) <= length + 1:
             raise ConfigError(
-                f"data: {len(train) + len(valid)} characters are too few for train.length {length}; "
+                f"data: {sum(map(len, files))} characters are too few for train.length {length}; "
                 "name more text"
             )
         letters = {letter: SPECIALS + i for i, letter in enumerate(sorted(set(train)))}
@@ -119,7 +121,9 @@ def _paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
     found = named.rglob("*") if named.is_dir() else data.glob(options.path)
     paths = tuple(sorted(path for path in found if path.is_file()))
     if not paths:
-        raise ConfigError(f"data.path: no file at '{options.path}' in '{data}'; name a file, a folder or a pattern")
+        raise ConfigError(
+            f"data.path: no file at '{options.path}' in '{data}'; name a file, folder or pattern"
+        )
     return paths
 
 

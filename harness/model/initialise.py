@@ -16,9 +16,9 @@ from harness.model.transformer import Stack, Transformer
 
 @torch.no_grad()
 def initialise(model: Transformer, seed: int) -> Transformer:
-    """Draws every matrix; norms, biases and learned coefficients keep what their modules gave them.
+    """Draws every matrix; norms and learned coefficients keep their start, biases are zero.
 
-    Branch matrices are Xavier-normal times the wiring's gain, std = gain sqrt(2 / (fan_in + fan_out))
+    Branch matrices are Xavier-normal times the wiring's gain, gain sqrt(2 / (fan_in + fan_out))
     (arXiv:2203.00555 Figure 2a); embeddings and output projection are N(0, 1/width).
     """
     for name, module in model.named_modules():

@@ -16,7 +16,7 @@ MakeNorm = Callable[[int], nn.Module]
 
 
 class Context(NamedTuple):
-    """What a block sees beside its stream. A mask is True at tokens; None where nothing is padded."""
+    """What a block sees beside its stream. Masks are True at tokens, None where all are."""
 
     mask_BT: Tensor | None = None
     memory_BSD: Tensor | None = None
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         heads_BHTK = F.scaled_dot_product_attention(
             q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=self.causal
         )
-        return self.o(inner(heads_BHTK.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
+        return self.o(inner(heads_BHTK.transpose(1, 2).flatten(2)))
 
     def _split(self, x_BTD: Tensor) -> Tensor:
         return x_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -59,7 +59,7 @@ class FeedForward(nn.Module):
         self.inner_width = ffn
 
     def forward(self, x_BTD: Tensor, context: Context, inner: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.down(inner(F.relu(self.up(x_BTD))))  # type: ignore[no-any-return]
+        return self.down(inner(F.relu(self.up(x_BTD))))
 
 
 class Residual(nn.Module):
@@ -100,7 +100,7 @@ class Residual(nn.Module):
         return self._norm("sum", y_BTD)
 
     def _norm(self, site: str, x: Tensor) -> Tensor:
-        return self.norms[site](x) if site in self.norms else x  # type: ignore[no-any-return]
+        return self.norms[site](x) if site in self.norms else x
 
 
 def _coefficient(

@@ -30,10 +30,15 @@ class Block(nn.ModuleDict):
 
 
 class Stack(nn.Module):
-    """Embedding with sinusoidal positions, blocks, and a final norm where the scheme asks for one."""
+    """Embedding with sinusoidal positions, blocks, and a final norm if the scheme asks for one."""
 
     def __init__(
-        self, blocks: list[Block], final: nn.Module | None, width: int, vocabulary: int, dropout: float
+        self,
+        blocks: list[Block],
+        final: nn.Module | None,
+        width: int,
+        vocabulary: int,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
@@ -47,7 +52,7 @@ class Stack(nn.Module):
         x_BTD = self.dropout(math.sqrt(self.width) * self.embedding(tokens_BT) + positions_TD)
         for block in self.blocks:
             x_BTD = block(x_BTD, context)
-        return x_BTD if self.norm is None else self.norm(x_BTD)  # type: ignore[no-any-return]
+        return x_BTD if self.norm is None else self.norm(x_BTD)
 
 
 class Transformer(nn.Module):
@@ -93,7 +98,7 @@ class Transformer(nn.Module):
                             cross=kind == "cross",
                         )
                     )
-                    wiring = wire(Place(kind, stack, layer, encoders, decoders))  # type: ignore[arg-type]
+                    wiring = wire(Place(kind, stack, layer, encoders, decoders))
                     block[kind] = Residual(f, wiring, make, width, dropout, shared)
                 blocks.append(block)
             vocabulary = vocabularies[0 if paired and stack == "encoder" else 1]
@@ -109,7 +114,7 @@ class Transformer(nn.Module):
         source_mask_BS: Tensor | None = None,
     ) -> Tensor:
         """Logits of shape B x T x V."""
-        return self.output(self.features(inputs_BT, mask_BT, source_BS, source_mask_BS))  # type: ignore[no-any-return]
+        return self.output(self.features(inputs_BT, mask_BT, source_BS, source_mask_BS))
 
     def features(
         self,
@@ -124,7 +129,7 @@ class Transformer(nn.Module):
             memory_BSD = self.stacks["encoder"](source_BS, Context(source_mask_BS))
             context = Context(mask_BT, memory_BSD, source_mask_BS)
         last = "decoder" if "decoder" in self.stacks else "encoder"
-        return self.stacks[last](inputs_BT, context)  # type: ignore[no-any-return]
+        return self.stacks[last](inputs_BT, context)
 
     def flops(self, targets: int, sources: int = 0) -> int:
         """Operations of one forward pass of one sequence, matrix products only, two a multiply-add.
@@ -136,7 +141,9 @@ class Transformer(nn.Module):
             length = sources if name == "encoder" and sources else targets
             for residual in (r for block in stack.blocks for r in block.values()):
                 if isinstance(residual.f, FeedForward):
-                    total += 2 * length * (residual.f.up.weight.numel() + residual.f.down.weight.numel())
+                    total += (
+                        2 * length * (residual.f.up.weight.numel() + residual.f.down.weight.numel())
+                    )
                     continue
                 keys = sources if residual.f.cross else length
                 total += 4 * stack.width * (stack.width * (length + keys) + length * keys)

@@ -1,4 +1,4 @@
-"""Schemes by name: the @scheme decorator, look-up with did-you-mean, and options checked by signature."""
+"""Schemes by name: the @scheme decorator, look-up, and options checked against the signature."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -21,7 +21,9 @@ class Scheme:
     function: Callable[..., Wiring]
     source: str
     facts: StackFacts
-    revision: int = 1  # raised when the arithmetic or the initialisation changes: part of a run's identity
+    revision: int = (
+        1  # raised when the arithmetic or the initialisation changes: part of a run's identity
+    )
 
     @property
     def equation(self) -> str:
@@ -71,7 +73,7 @@ def scheme(
 
 
 def find(name: str) -> Scheme:
-    """The scheme of that name, built-in or from the entry-point group harness.schemes; else ConfigError."""
+    """The scheme of that name, built-in or from an entry point; ConfigError if there is none."""
     schemes = all_schemes()
     if name not in schemes:
         raise ConfigError(f"scheme: unknown scheme '{name}'{did_you_mean(name, schemes)}")
@@ -96,7 +98,9 @@ def _same_definition(one: Callable[..., Wiring], other: Callable[..., Wiring]) -
 def _typed(name: str, value: Any, expected: Any) -> Any:
     """The value as the annotated type; text from a command line is read as that type."""
     if expected is bool:
-        value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        value = (
+            {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        )
         if isinstance(value, bool):
             return value
         raise ConfigError(f"scheme_options.{name}: expected true or false, got {value!r}")
@@ -111,7 +115,9 @@ def _typed(name: str, value: Any, expected: Any) -> Any:
     choices = get_args(expected)
     if value in choices:
         return value
-    raise ConfigError(f"scheme_options.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}")
+    raise ConfigError(
+        f"scheme_options.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}"
+    )
 
 
 _WORDS = {int: "an integer", float: "a number"}

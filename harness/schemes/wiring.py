@@ -1,6 +1,6 @@
 """The vocabulary of residual schemes: a Place in the network and the Wiring a scheme gives it.
 
-    v = N_output( F( N_input(x) * input_scale ) )        F may hold N_inner before its last projection
+    v = N_output( F( N_input(x) * input_scale ) )      F may hold N_inner before its last projection
     y = N_sum( skip * x + branch * v + bypass * x0 )     x0 is the input of the whole layer
 
 Records of numbers; must not import torch.
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Learned:
-    """A trainable coefficient, shared by a layer's sublayers, own to a sublayer, or one a channel."""
+    """A trainable coefficient: one a sublayer, one that a layer shares, or one a channel."""
 
     init: float
     per: Literal["sublayer", "layer", "channel"] = "sublayer"
@@ -75,7 +75,7 @@ def on(*sites: Site) -> frozenset[Site]:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What a scheme returns for a place: which norms are present, and every number of the equation."""
+    """What a scheme gives a place: which norms are present, and every number of the equation."""
 
     norms: frozenset[Site] = frozenset()
     skip: float | Learned = 1.0

@@ -1,14 +1,14 @@
 """The ledger of attempts, on Optuna: one trial an attempt, claimed by one worker, ended once.
 
-The plan lives in memory; Optuna only records. A cell's accepted result is its COMPLETE trial with the
-lowest number. Of several attempts at one cell that begin at once, the lowest goes on.
+The plan lives in memory; Optuna only records. A cell's accepted result is its COMPLETE trial with
+the lowest number. Of several attempts at one cell that begin at once, the lowest goes on.
 """
 
 import math
 import os
 import socket
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,6 @@ from filelock import FileLock
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import event
-
-from harness.errors import ConfigError
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -46,9 +44,13 @@ class Standing:
 
 
 class Ledger:
-    """A study's attempts in `url`, by default an SQLite file in `state`."""
+    """A study's attempts in `url`, by default an SQLite file in `state`.
 
-    def __init__(self, study: str, state: Path, url: str | None = None) -> None:
+    `shas` gives the hash of each cell's corpus at hand; results on another corpus do not count.
+    """
+
+    def __init__(self, study: str, state: Path, url: str | None, shas: Mapping[str, str]) -> None:
+        self._shas = shas
         state.mkdir(parents=True, exist_ok=True)
         url = url or f"sqlite:///{state.resolve() / 'ledger.db'}"
         # A new database is made by one process; several at once crash (measured with optuna 5.0.0).
@@ -61,7 +63,7 @@ class Ledger:
             )
 
     def claim(self, keys: Iterable[str]) -> Attempt | None:
-        """Begins an attempt at the first of `keys` that is neither done, crashed nor being tried."""
+        """Begins an attempt at the first key that is neither done, crashed nor being tried."""
         keys = list(keys)
         while True:
             standing = self.standing()
@@ -75,7 +77,7 @@ class Ledger:
             self._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=attributes))
             trials = [t for t in self._trials() if t.user_attrs.get("cell") == key]
             mine = next(t for t in trials if t.user_attrs["token"] == token)
-            rivals = [t for t in trials if t.state in (TrialState.RUNNING, TrialState.COMPLETE)]
+            rivals = [t for t in trials if t.state == TrialState.RUNNING or self._counts(t)]
             if min(t.number for t in rivals) == mine.number:
                 tries = sum(t.user_attrs.get("ended") != "duplicate" for t in trials)
                 return Attempt(key, mine.number, mine._trial_id, tries)
@@ -84,8 +86,12 @@ class Ledger:
     def done(self, attempt: Attempt, record: dict[str, Any], run: str) -> None:
         """A completed measurement; `run` is the tracker's name of the attempt."""
         loss = record.get("final_loss")
-        value = loss if loss is not None and math.isfinite(loss) else math.inf  # NaN would be a failure
-        self._end(attempt.trial_id, TrialState.COMPLETE, value, ended="done", record=record, run=run)
+        value = (
+            loss if loss is not None and math.isfinite(loss) else math.inf
+        )  # NaN would be a failure
+        self._end(
+            attempt.trial_id, TrialState.COMPLETE, value, ended="done", record=record, run=run
+        )
 
     def error(self, attempt: Attempt, record: dict[str, Any], error: str) -> None:
         """An exception in our process: the cell counts as crashed until `retry`."""
@@ -99,8 +105,8 @@ class Ledger:
         """Crashes until now no longer count."""
         self._study.set_user_attr("retry_from", len(self._trials()))
 
-    def recover(self) -> list[str]:
-        """Ends attempts of this host whose process is gone; gives the tracker's names of their runs."""
+    def recover(self) -> list[int]:
+        """Ends attempts whose process on this host is gone; gives their numbers."""
         lost = []
         for trial in self._trials():
             if trial.state != TrialState.RUNNING:
@@ -108,7 +114,7 @@ class Ledger:
             owner = trial.user_attrs.get("owner")
             if owner and owner["host"] == socket.gethostname() and not _alive(owner["pid"]):
                 self._end(trial._trial_id, TrialState.FAIL, ended="lost")
-                lost.append(trial.user_attrs["token"])
+                lost.append(trial.number)
         return lost
 
     def standing(self) -> Standing:
@@ -118,7 +124,7 @@ class Ledger:
             key, ended = trial.user_attrs.get("cell"), trial.user_attrs.get("ended")
             if key is None:
                 continue
-            if trial.state == TrialState.COMPLETE:
+            if self._counts(trial):
                 attributes = trial.user_attrs
                 record = {**attributes["record"], "tracked": attributes["run"]}
                 standing.accepted.setdefault(key, record)
@@ -131,8 +137,16 @@ class Ledger:
             standing.crashed.pop(key, None)
         return standing
 
+    def _counts(self, trial: FrozenTrial) -> bool:
+        """Whether a trial is a completed measurement on the corpus at hand."""
+        if trial.state != TrialState.COMPLETE:
+            return False
+        key, record = trial.user_attrs["cell"], trial.user_attrs["record"]
+        return bool(record["data_sha"] == self._shas.get(key, record["data_sha"]))
+
     def _trials(self) -> list[FrozenTrial]:
-        return self._study.get_trials(deepcopy=False)
+        trials: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
+        return trials
 
     def _end(
         self, trial_id: int, state: TrialState, value: float | None = None, **attributes: Any

@@ -2,7 +2,7 @@
 
 import importlib.util
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +41,9 @@ class Cell:
         """Grows with the seconds a run takes; only ratios mean anything."""
         model, train = self.config.model, self.config.train
         tokens = train.steps * train.accumulation * train.batch * train.length
-        return tokens * (model.encoders + model.decoders) * (model.width**2 + model.width * model.ffn)
+        return (
+            tokens * (model.encoders + model.decoders) * (model.width**2 + model.width * model.ffn)
+        )
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Plan:
     source: Path
     axes: tuple[str, ...]
     cells: tuple[Cell, ...]
-    figures: tuple[Callable[..., Any], ...] = ()
+    figures: tuple[Any, ...] = ()  # of harness.analysis.figures, which this room must not import
     question: str = ""
     chosen: frozenset[str] = field(default_factory=frozenset)  # keys that --only leaves
 
@@ -62,7 +64,7 @@ class Plan:
 
 
 def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
-    """The plan of a built-in study's name or a study file's path; ConfigError in one line otherwise.
+    """The plan of a built-in study's name or a study file's path; else a ConfigError of one line.
 
     `sets` and `only` are command-line texts 'path=v[,v]'.
     """
@@ -96,19 +98,23 @@ def _locate(argument: str) -> Path:
     built_in = {path.stem: path for path in sorted((ROOT / "studies").glob("*.py"))}
     if "/" not in argument and not argument.endswith(".py"):
         if argument not in built_in:
-            raise ConfigError(f"study '{argument}': not in studies/{did_you_mean(argument, built_in)}")
+            raise ConfigError(
+                f"study '{argument}': not in studies/{did_you_mean(argument, built_in)}"
+            )
         return built_in[argument]
     path = Path(argument).resolve()
     if not path.is_file():
         raise ConfigError(f"{argument}: no such study file; name a study or a path to one")
     shadowed = built_in.get(path.stem)
     if shadowed and shadowed != path:
-        raise ConfigError(f"{argument}: the built-in study '{path.stem}' has this name; rename the file")
+        raise ConfigError(
+            f"{argument}: the built-in study '{path.stem}' has this name; rename the file"
+        )
     return path
 
 
 def _execute(source: Path) -> Any:
-    """The study file as a module; whatever it raises is its author's to mend, and said in one line."""
+    """The study file as a module; what it raises is its author's to mend, and said in one line."""
     spec = importlib.util.spec_from_file_location(f"studies.{source.stem}", source)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -116,7 +122,7 @@ def _execute(source: Path) -> Any:
         spec.loader.exec_module(module)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    except Exception as error:  # noqa: BLE001  a study file is the user's input
+    except Exception as error:
         line = error.lineno if isinstance(error, SyntaxError) else _line(error, source)
         raise ConfigError(f"{source}: line {line}: {type(error).__name__}: {error}") from None
     return module
@@ -145,7 +151,9 @@ def _assignment(option: str, text: str) -> tuple[str, list[Typed]]:
     return path, read_list(values)
 
 
-def _cells(base: Mapping[str, Any], axes: Mapping[str, list[Any]], source: Path) -> tuple[Cell, ...]:
+def _cells(
+    base: Mapping[str, Any], axes: Mapping[str, list[Any]], source: Path
+) -> tuple[Cell, ...]:
     cells: dict[str, Cell] = {}
     for combination in itertools.product(*axes.values()):
         given: Mapping[str, Any] = base
@@ -167,7 +175,9 @@ def _filter(
     kept = list(cells)
     for path, texts in (_assignment("--only", text) for text in only):
         if path not in axes:
-            raise ConfigError(f"--only {path}: not an axis of {source.stem}{did_you_mean(path, axes)}")
+            raise ConfigError(
+                f"--only {path}: not an axis of {source.stem}{did_you_mean(path, axes)}"
+            )
         place = axes.index(path)
         present = {spelling(cell.values[place]): cell for cell in cells}
         wanted = set()
@@ -178,14 +188,16 @@ def _filter(
                 given["scheme_options"] = {}
             value = spelling(parse(given, f"--only {path}").at(path))
             if value not in present:
-                raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {', '.join(present)})")
+                raise ConfigError(
+                    f"--only {path}={text}: no cell has it (cells have: {', '.join(present)})"
+                )
             wanted.add(value)
         kept = [cell for cell in kept if spelling(cell.values[place]) in wanted]
     return frozenset(cell.key for cell in kept)
 
 
 def spelling(value: Any) -> str:
-    """A config value as it stands in tables: text bare, tables as canonical JSON, numbers by repr."""
+    """A config value as it stands in rows: text bare, tables as canonical JSON, numbers by repr."""
     if isinstance(value, str):
         return value
     return canonical(value) if isinstance(value, Mapping | list | tuple) else repr(value)

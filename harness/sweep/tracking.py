@@ -1,4 +1,4 @@
-"""Attempts as MLflow runs: live scalars in batches, short parameters, config and curves as artifacts."""
+"""Attempts as MLflow runs: scalars in batches, short parameters, config and curves as artifacts."""
 
 import logging
 import os

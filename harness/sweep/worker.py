@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import wait
@@ -32,6 +32,7 @@ class Job:
     study: str
     sets: tuple[str, ...]
     keys: tuple[str, ...]  # in the order in which they are wanted
+    shas: Mapping[str, str]  # of each cell's corpus
     state: Path
     data: Path
     storage: str | None
@@ -42,24 +43,29 @@ def start(job: Job, workers: int) -> list[BaseProcess]:
     """Worker processes at work; each ends when no cell is free."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    processes = [context.Process(target=work, args=(job,), daemon=False) for _ in range(workers)]
+    processes: list[BaseProcess] = [
+        context.Process(target=work, args=(job,), daemon=False) for _ in range(workers)
+    ]
     for process in processes:
         process.start()
     return processes
 
 
 def work(job: Job) -> None:
-    """Trains cells until none is free. One torch thread: processes share cores better than threads."""
+    """Trains cells until none is free. Processes share cores better than threads: one a worker."""
     import torch
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the command passes it on
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal sends it to all; the command passes it on
     from harness.sweep.ledger import Ledger
     from harness.sweep.tracking import Tracker
 
     plan = load(job.study, job.sets)
-    ledger, tracker = Ledger(plan.name, job.state, job.storage), Tracker(plan.name, job.state)
+    ledger = Ledger(plan.name, job.state, job.storage, job.shas)
+    tracker = Tracker(plan.name, job.state)
     while attempt := ledger.claim(job.keys):
         _try(plan, job, ledger, tracker, attempt)
 
@@ -76,7 +82,7 @@ def _try(plan: Plan, job: Job, ledger: Any, tracker: Any, attempt: Any) -> None:
         record = {**trained.record, **provenance}
         run.finish(record, trained.curves)
         ledger.done(attempt, record, run.run)
-    except Exception as error:  # noqa: BLE001  a crash is recorded with its traceback; the sweep goes on
+    except Exception as error:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         crash = {"outcome": "crashed", "reason": type(error).__name__, "finished": now}
         ledger.error(attempt, {**crash, **provenance}, traceback.format_exc())

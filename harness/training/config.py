@@ -97,7 +97,7 @@ class Probe(Strict):
 
 class Config(Strict):
     scheme: str
-    scheme_options: dict[str, Any] = {}
+    scheme_options: dict[str, Any] = Field(default_factory=dict)
     seed: Count
     model: Model
     data: TaskOptions
@@ -108,7 +108,7 @@ class Config(Strict):
     @model_validator(mode="before")
     @classmethod
     def _normal(cls, given: Any) -> Any:
-        """Options are checked against the scheme's signature; those at their default are left out."""
+        """Options are checked against the scheme's signature; those at their default go."""
         if not isinstance(given, Mapping):
             return given
         given = dict(given)
@@ -130,9 +130,10 @@ class Config(Strict):
                 f"model.heads: {model.heads} does not divide model.width {model.width}; "
                 "choose a divisor"
             )
-        if model.family not in FAMILIES[self.data.name]:
+        served = FAMILIES[self.data.name]
+        if model.family not in served:
             raise ConfigError(
-                f"model.family: task '{self.data.name}' needs {' or '.join(FAMILIES[self.data.name])}, "
+                f"model.family: task '{self.data.name}' needs {' or '.join(served)}, "
                 f"got {model.family!r}"
             )
         return self
@@ -181,10 +182,15 @@ def parse(given: Mapping[str, Any], source: str) -> Config:
 
 
 def _known_fields(given: Mapping[str, Any]) -> dict[str, Iterable[str]]:
-    sections = {"model": Model, "optim": Optim, "train": Train, "probe": Probe}
+    sections: dict[str, type[Strict]] = {
+        "model": Model,
+        "optim": Optim,
+        "train": Train,
+        "probe": Probe,
+    }
     known: dict[str, Iterable[str]] = {name: kind.model_fields for name, kind in sections.items()}
     data = given.get("data")
-    task = TASKS.get(data.get("name")) if isinstance(data, Mapping) else None
+    task = TASKS.get(str(data.get("name"))) if isinstance(data, Mapping) else None
     return known | {"": Config.model_fields, "data": task.model_fields if task else ()}
 
 

@@ -1,4 +1,4 @@
-"""Series of a run by step, and by block where it has blocks: gathered, stored, and thinned. No torch."""
+"""Series of a run by step, some of them by block: gathered, stored, and thinned. No torch."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -61,5 +61,6 @@ class Curves:
 def kept_steps(steps: int, spaced: int) -> list[int]:
     """Indices of the first 51 steps and of `spaced` more, evenly spaced to the last."""
     head = list(range(min(steps, DENSE_STEPS)))
-    tail = np.linspace(DENSE_STEPS, steps - 1, min(spaced, steps - DENSE_STEPS)) if steps > DENSE_STEPS else []
+    rest = max(0, steps - DENSE_STEPS)
+    tail = np.linspace(DENSE_STEPS, steps - 1, min(spaced, rest))
     return head + [int(i) for i in np.unique(np.round(tail))]

@@ -1,4 +1,4 @@
-"""When a run has diverged, at which step it began, and why. Plain Python: floats in, a verdict out."""
+"""When a run has diverged, at which step it began, and why: floats in, a verdict out."""
 
 import math
 from collections import deque
@@ -10,7 +10,9 @@ PATIENCE = 50  # consecutive steps
 CLOSING = 10  # consecutive steps that end a run
 SMOOTHING = 9  # losses in a median
 SKIPS = 20  # steps in a row that a gradient scaler drops
-LARGEST_NORM = 1.8e19  # its square leaves float32, and float32 clipping then zeroes the step silently
+LARGEST_NORM = (
+    1.8e19  # its square leaves float32, and float32 clipping then zeroes the step silently
+)
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,8 @@ class Divergence:
 class Detector:
     """Watches training losses (nats per token, unsmoothed) against the task's baseline loss.
 
-    With m the median of the last 9 losses: a run has learned once m < baseline - margin. It blows up
-    where m > baseline + margin after that, or m > 2 max(baseline, first loss) at any time, for
+    With m the median of the last 9 losses: a run has learned once m < baseline - margin. It blows
+    up where m > baseline + margin after that, or m > 2 max(baseline, first loss) at any time, for
     `patience` consecutive steps, or for at least 10 that last to the end of the run. Shorter
     stretches are spikes. `scaled`: a gradient scaler drops non-finite steps by design, so that only
     20 of them in a row count.

@@ -1,4 +1,4 @@
-"""The Lightning module: next-token or masked-token cross-entropy of any Transformer. It knows no scheme."""
+"""The Lightning module: cross-entropy of a Transformer on its targets. It knows no scheme."""
 
 from typing import Any
 
@@ -24,7 +24,9 @@ class LanguageModule(L.LightningModule):
     def __init__(self, model: Transformer, options: Optim) -> None:
         super().__init__()
         self.model, self.options = model, options
-        self.nats: list[tuple[Tensor, Tensor]] = []  # (sum of losses, targets) of each batch of a step
+        self.nats: list[
+            tuple[Tensor, Tensor]
+        ] = []  # (sum of losses, targets) of each batch of a step
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         logits_BTV, targets_BT = self.model(*batch.model_inputs), batch.targets_BT
@@ -36,7 +38,7 @@ class LanguageModule(L.LightningModule):
         return cross_entropy(logits_BTV, targets_BT, self.options.label_smoothing)
 
     def take_step_loss(self) -> float:
-        """Mean loss over the targets of the step's batches, in nats per token; starts the next step."""
+        """Mean loss over the targets of a step's batches, nats per token; the next step begins."""
         sums, counts = zip(*self.nats, strict=True)
         self.nats.clear()
         return float(torch.stack(sums).sum() / torch.stack(counts).sum())
@@ -49,8 +51,8 @@ class LanguageModule(L.LightningModule):
 
     @torch.no_grad()
     def evaluate(self, batches: list[Batch]) -> dict[str, float]:
-        """Loss (nats per token), accuracy, and for an encoder-decoder the source gain: what the loss
-        rises by when each target is given its neighbour's source."""
+        """Loss (nats per token), accuracy, and for an encoder-decoder the source gain: by how much
+        the loss rises when each target is given its neighbour's source."""
         training = self.model.training
         self.model.eval()
         totals = torch.zeros(3, dtype=torch.float64)
@@ -64,16 +66,23 @@ class LanguageModule(L.LightningModule):
                 permuted = self._permuted_loss(batch) if batch.source_BS is not None else loss
                 targets += count
                 totals += torch.tensor(
-                    [float(loss) * count, float(correct), float(permuted) * count], dtype=torch.float64
+                    [float(loss) * count, float(correct), float(permuted) * count],
+                    dtype=torch.float64,
                 )
         self.model.train(training)
         loss, accuracy, permuted = (totals / targets).tolist()
         result = {"loss": loss, "accuracy": accuracy}
-        return result | {"source_gain": permuted - loss} if batches[0].source_BS is not None else result
+        return (
+            result | {"source_gain": permuted - loss}
+            if batches[0].source_BS is not None
+            else result
+        )
 
     def _permuted_loss(self, batch: Batch) -> Tensor:
         roll = lambda x: None if x is None else x.roll(1, dims=0)  # noqa: E731
-        moved = batch._replace(source_BS=roll(batch.source_BS), source_mask_BS=roll(batch.source_mask_BS))
+        moved = batch._replace(
+            source_BS=roll(batch.source_BS), source_mask_BS=roll(batch.source_mask_BS)
+        )
         return cross_entropy(self.model(*moved.model_inputs), batch.targets_BT)
 
 

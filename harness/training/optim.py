@@ -9,7 +9,7 @@ from harness.training.config import Optim
 
 
 def optimizer(parameters: Iterable[nn.Parameter], options: Optim, *, fused: bool) -> Optimizer:
-    """Matrices decay; norms, biases and learned coefficients, which have fewer than two axes, do not."""
+    """Only matrices decay: norms, biases and learned coefficients have fewer than two axes."""
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
     for parameter in parameters:

@@ -22,7 +22,7 @@ Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
 
 
 class GradientProbe(L.Callback):
-    """L2 norms of each block's gradient in float64, before clipping, and the detector that reads them.
+    """L2 norms of each block's gradient in float64, before clipping, told to the detector.
 
     Series: loss/train, lr, grad_norm/all, and for each stack grad_norm/STACK (all parameters of a
     block) and grad_norm_matrices/STACK (v, o, up, down), one number a block.
@@ -41,7 +41,9 @@ class GradientProbe(L.Callback):
         self.parameters = list(pl_module.model.parameters())
         device = pl_module.device
         # Index 0 gathers what is in no block: embeddings, final norms, the output projection.
-        self.owner = torch.tensor([owner.get(id(p), -1) + 1 for p in self.parameters], device=device)
+        self.owner = torch.tensor(
+            [owner.get(id(p), -1) + 1 for p in self.parameters], device=device
+        )
         self.is_matrix = torch.tensor([id(p) in matrices for p in self.parameters], device=device)
         self.rows = len(blocks) + 1
 
@@ -80,7 +82,7 @@ class GradientProbe(L.Callback):
 
 
 class StreamProbe(L.Callback):
-    """At step 0, for each stack: norm of dL/d(its first block's input) over dL/d(its last block's output)."""
+    """At step 0, by stack: norm of dL/d(first block's input) over dL/d(last block's output)."""
 
     def __init__(self) -> None:
         self.ratios: dict[str, float] = {}
@@ -91,8 +93,12 @@ class StreamProbe(L.Callback):
         for name, stack in pl_module.model.stacks.items():
             first, last = stack.blocks[0], stack.blocks[-1]
             self._handles += [
-                first.register_forward_pre_hook(lambda _, args, n=name: self._watch(n, "input", args[0])),
-                last.register_forward_hook(lambda _, __, out, n=name: self._watch(n, "output", out)),
+                first.register_forward_pre_hook(
+                    lambda _, args, n=name: self._watch(n, "input", args[0])
+                ),
+                last.register_forward_hook(
+                    lambda _, __, out, n=name: self._watch(n, "output", out)
+                ),
             ]
 
     def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -115,11 +121,12 @@ class StreamProbe(L.Callback):
 
 
 class UpdateProbe(L.Callback):
-    """How far the model moves in its first steps, and the scale of activations, on one validation batch.
+    """How far the model moves in its first steps, and the scale of its activations.
 
-    update_norm: norm of F(theta_k) - F(theta_0) over norm of F(theta_0), F the output of the last stack
-    after its final norm, in evaluation mode (arXiv:2203.00555 section 3). Series activation_rms/STACK:
-    root mean square of each block's output, at step 0, at step k and at the end.
+    Both in evaluation mode on one validation batch. update_norm: norm of F(theta_k) - F(theta_0)
+    over norm of F(theta_0), F the output of the last stack after its final norm (arXiv:2203.00555
+    section 3). Series activation_rms/STACK: root mean square of each block's output, at step 0, at
+    step k and at the end.
     """
 
     def __init__(self, batch: Batch, steps: int, curves: Curves, log: Log) -> None:
@@ -141,22 +148,24 @@ class UpdateProbe(L.Callback):
 
     @torch.no_grad()
     def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, step: int) -> Tensor:
-        model: nn.Module = pl_module.model  # type: ignore[assignment]
-        scales: dict[str, list[Tensor]] = {name: [] for name in model.stacks}  # type: ignore[union-attr]
+        model: nn.Module = pl_module.model
+        scales: dict[str, list[Tensor]] = {name: [] for name in model.stacks}
         training = model.training
         model.eval()
         with ExitStack() as hooks, trainer.precision_plugin.forward_context():
-            for name, stack in model.stacks.items():  # type: ignore[union-attr]
+            for name, stack in model.stacks.items():
                 for block in stack.blocks:
                     handle = block.register_forward_hook(
-                        lambda _, __, out, n=name: scales[n].append(out.double().square().mean().sqrt())
+                        lambda _, __, out, n=name: scales[n].append(
+                            out.double().square().mean().sqrt()
+                        )
                     )
                     hooks.callback(handle.remove)
-            features_BTD = model.features(*self.batch.to(pl_module.device).model_inputs)  # type: ignore[operator]
+            features_BTD = model.features(*self.batch.to(pl_module.device).model_inputs)
         model.train(training)
         for name, values in scales.items():
             self.curves.add(f"activation_rms/{name}", step, torch.stack(values).tolist())
-        return features_BTD.double()  # type: ignore[no-any-return]
+        return features_BTD.double()
 
 
 class ValidationProbe(L.Callback):

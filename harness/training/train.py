@@ -2,10 +2,8 @@
 
 import logging
 import math
-import os
 import statistics
 import warnings
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +23,14 @@ from harness.training.config import PROTOCOL, Config
 from harness.training.curves import Curves
 from harness.training.divergence import Detector
 from harness.training.module import LanguageModule
-from harness.training.probes import Clock, GradientProbe, Log, StreamProbe, UpdateProbe, ValidationProbe
+from harness.training.probes import (
+    Clock,
+    GradientProbe,
+    Log,
+    StreamProbe,
+    UpdateProbe,
+    ValidationProbe,
+)
 
 PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}
 
@@ -60,7 +65,7 @@ def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
 def train(config: Config, data: Path, log: Log | None = None, *, log_every: int = 50) -> Trained:
     """Trains one cell and measures it; the numbers depend on the config alone.
 
-    `log` is told each step's scalars as they come. Divergence and stalling are outcomes, not errors.
+    `log` is told each step's scalars as they come. Divergence and stalling are outcomes, no errors.
     """
     log = log or (lambda step, scalars: None)
     task, baseline, reference = _task(config, data)
@@ -101,7 +106,9 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         "data_sha": task.sha,
         "protocol": PROTOCOL,
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if module.device.type == "cuda" else module.device.type,
+        "device": torch.cuda.get_device_name()
+        if module.device.type == "cuda"
+        else module.device.type,
         "precision": trainer.precision,
         "threads": torch.get_num_threads(),
         "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -136,7 +143,7 @@ class Counted(TrainingBatches):
         super().__init__(task, seed, sequences, batches)
         self.targets, self.shapes = 0, dict[tuple[int, int, int], int]()
 
-    def __getitem__(self, index: int):  # type: ignore[no-untyped-def]
+    def __getitem__(self, index: int):
         batch = super().__getitem__(index)
         self.targets += batch.targets
         rows, length = batch.inputs_BT.shape
@@ -182,7 +189,9 @@ def _gradient_columns(curves: Curves, stream: StreamProbe, config: Config) -> di
             f"grad_norm_first_{stack}_init": float(norms[0, 0]),
             f"grad_norm_first_{stack}": statistics.median(norms[:, 0].tolist()),
             f"grad_norm_first_{stack}_matrices": statistics.median(matrices[:, 0].tolist()),
-            f"grad_norm_ratio_{stack}": statistics.median((with_last[:, 0] / with_last[:, -1]).tolist())
+            f"grad_norm_ratio_{stack}": statistics.median(
+                (with_last[:, 0] / with_last[:, -1]).tolist()
+            )
             if len(with_last)
             else None,
             f"grad_ratio_stream_{stack}": stream.ratios.get(stack),
@@ -195,7 +204,9 @@ def _task(config: Config, data: Path) -> tuple[Task, float, float]:
 
 
 @lru_cache(maxsize=4)
-def _load(options: Any, data: Path, family: str, length: int, batch: int) -> tuple[Task, float, float]:
+def _load(
+    options: Any, data: Path, family: str, length: int, batch: int
+) -> tuple[Task, float, float]:
     """A worker serves many cells of one corpus."""
     task = tasks.load(options, data, family, length)
     return task, *baseline_losses(task, batch)
@@ -204,8 +215,8 @@ def _load(options: Any, data: Path, family: str, length: int, batch: int) -> tup
 def _reset_peak_memory() -> None:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    elif os.path.exists("/proc/self/clear_refs"):
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from now on
+    elif (peak := Path("/proc/self/clear_refs")).exists():
+        peak.write_text("5")  # Linux: the peak counts from now on
 
 
 def _peak_memory() -> float | None:

@@ -1,0 +1,214 @@
+"""Schemes by name, options by signature, and the text of every refusal."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.fields import Typed
+from harness.schemes import Place, Scheme, Wiring, all_schemes, find, registry, scheme
+
+AT = Place("self", "decoder", 1, 0, 4)
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Scheme]]:
+    """Schemes that a test declares are gone after it."""
+    copy = dict(all_schemes())
+    monkeypatch.setattr(registry, "REGISTRY", copy)
+    yield copy
+
+
+@pytest.fixture
+def knobs(own_registry: dict[str, Scheme]) -> Scheme:
+    @scheme("arXiv:0000.00000 section 1")
+    def knobs(
+        at: Place,
+        *,
+        switch: bool = True,
+        size: int = 3,
+        share: float = 0.5,
+        kind: Literal["a", "b"] = "a",
+    ) -> Wiring:
+        """x + share F(x)
+
+        Further lines are no part of the equation.
+        """
+        return Wiring(branch=share)
+
+    return find("knobs")
+
+
+def refusal(one: Scheme, **options: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        one.check(options)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_declared_scheme_is_found_under_its_functions_name(knobs: Scheme) -> None:
+    assert all_schemes()["knobs"] is knobs
+    assert knobs.source == "arXiv:0000.00000 section 1"
+    assert knobs.equation == "x + share F(x)"
+    assert knobs.revision == 1
+    assert knobs.options == {"switch": True, "size": 3, "share": 0.5, "kind": "a"}
+    assert knobs.wire(AT, {"share": 0.25}).branch == 0.25
+
+
+def test_the_built_in_schemes_have_the_options_of_their_signatures() -> None:
+    assert find("post_norm").options == {}
+    assert find("pre_norm").options == {}
+    assert find("rezero").options == {"final_norm": False}
+    assert find("b2t").options == {"init": "xavier"}
+    assert find("deepnorm").options == {"alpha": True, "beta": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("deepnrom", "(did you mean 'deepnorm'?)"),
+        ("prenorm", "(did you mean 'pre_norm'?)"),
+        ("zzz", "(known: "),
+    ],
+)
+def test_an_unknown_scheme_is_answered_with_the_nearest_name(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        find(name)
+    assert str(caught.value).startswith(f"scheme: unknown scheme '{name}' {hint}")
+
+
+def test_a_far_miss_is_answered_with_every_name() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find("zzz")
+    listed = str(caught.value).partition("(known: ")[2].rstrip(")").split(", ")
+    assert listed == sorted(all_schemes())
+
+
+def test_an_unknown_option_is_answered_with_the_nearest_option() -> None:
+    assert refusal(find("deepnorm"), alhpa=False) == (
+        "scheme_options: deepnorm has no option 'alhpa' (did you mean 'alpha'?)"
+    )
+    assert refusal(find("deepnorm"), zzz=1) == (
+        "scheme_options: deepnorm has no option 'zzz' (known: alpha, beta)"
+    )
+    assert refusal(find("post_norm"), alpha=True) == (
+        "scheme_options: post_norm has no option 'alpha' (it has no options)"
+    )
+
+
+def test_the_place_is_no_option() -> None:
+    assert refusal(find("deepnorm"), at=1).startswith(
+        "scheme_options: deepnorm has no option 'at' "
+    )
+
+
+def test_an_option_of_the_wrong_type_is_refused_by_name_value_and_remedy(knobs: Scheme) -> None:
+    assert refusal(find("deepnorm"), beta="maybe") == (
+        "scheme_options.beta: expected true or false, got 'maybe'"
+    )
+    assert refusal(find("deepnorm"), beta=0) == "scheme_options.beta: expected true or false, got 0"
+    assert refusal(find("deepnorm"), beta=Typed("True")) == (
+        "scheme_options.beta: expected true or false, got 'True'"
+    )
+    assert refusal(find("b2t"), init="normal") == (
+        "scheme_options.init: expected one of xavier, released, got 'normal'"
+    )
+    assert refusal(knobs, size=2.5) == "scheme_options.size: expected an integer, got 2.5"
+    assert refusal(knobs, size=True) == "scheme_options.size: expected an integer, got True"
+    assert refusal(knobs, share="much") == "scheme_options.share: expected a number, got 'much'"
+    assert refusal(knobs, share=None) == "scheme_options.share: expected a number, got None"
+    assert refusal(knobs, kind=["a"]) == "scheme_options.kind: expected one of a, b, got ['a']"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Typed("nan"), Typed("inf")])
+@pytest.mark.parametrize(("name", "words"), [("size", "an integer"), ("share", "a number")])
+def test_an_option_is_a_finite_number(knobs: Scheme, name: str, words: str, value: object) -> None:
+    text = refusal(knobs, **{name: value})
+    assert text == f"scheme_options.{name}: expected {words}, got {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("switch", "false"), ("size", "4"), ("size", "4.0"), ("share", "0.25")]
+)
+def test_a_files_text_is_no_number_and_no_truth_value(knobs: Scheme, name: str, value: str) -> None:
+    # design.md section 3: a TOML integer field takes 64 and 64.0, not "64"
+    assert refusal(knobs, **{name: value}).endswith(f", got {value!r}")
+
+
+def test_a_command_lines_text_is_read_as_the_options_type(knobs: Scheme) -> None:
+    typed = {
+        "switch": Typed("false"),
+        "size": Typed("064"),
+        "share": Typed("1e-1"),
+        "kind": Typed("b"),
+    }
+    checked = knobs.check(typed)
+    assert checked == {"kind": "b", "share": 0.1, "size": 64, "switch": False}
+    assert [type(checked[name]) for name in ("share", "size", "switch")] == [float, int, bool]
+    assert find("deepnorm").check({"beta": Typed("true"), "alpha": Typed("false")}) == {
+        "alpha": False
+    }
+
+
+def test_equal_spellings_of_an_option_are_one_value(knobs: Scheme) -> None:
+    for spelling in (64, 64.0, Typed("64"), Typed("64.0"), Typed("064")):
+        checked = knobs.check({"size": spelling})
+        assert checked == {"size": 64}
+        assert type(checked["size"]) is int
+    assert type(knobs.check({"share": 2})["share"]) is float
+
+
+def test_options_at_their_defaults_are_left_out_and_the_rest_is_sorted(knobs: Scheme) -> None:
+    given = {"switch": False, "size": 3.0, "share": 0.25, "kind": "a"}
+    assert list(knobs.check(given).items()) == [("share", 0.25), ("switch", False)]
+    assert find("deepnorm").check({"alpha": True, "beta": True}) == {}
+
+
+def test_two_schemes_cannot_share_a_name(own_registry: dict[str, Scheme]) -> None:
+    before = own_registry["deepnorm"]
+    with pytest.raises(
+        ConfigError, match="^scheme 'deepnorm' is defined already; choose another name$"
+    ):
+
+        @scheme("arXiv:0000.00000 section 1")
+        def deepnorm(at: Place) -> Wiring:
+            """x + F(x)"""
+            return Wiring()
+
+    assert own_registry["deepnorm"] is before
+
+
+def test_the_same_lines_may_be_declared_twice(own_registry: dict[str, Scheme]) -> None:
+    def declare() -> None:
+        @scheme("arXiv:0000.00000 section 1")
+        def private(at: Place) -> Wiring:
+            """x + F(x)"""
+            return Wiring()
+
+    declare()
+    declare()  # as when a study file is imported twice
+    assert "private" in own_registry
+
+
+def test_a_declared_final_norm_is_a_fact_of_the_stack(own_registry: dict[str, Scheme]) -> None:
+    @scheme("arXiv:0000.00000 section 1", final_norm=True, revision=2)
+    def private(at: Place) -> Wiring:
+        """x + F(x)"""
+        return Wiring()
+
+    assert find("private").stack({}).final_norm
+    assert find("private").revision == 2
+
+
+def test_schemes_need_no_torch() -> None:
+    code = (
+        "import sys; from harness.schemes import all_schemes, Place;"
+        "[s.wire(Place('ffn', 'encoder', 1, 2, 2), {}) for s in all_schemes().values()];"
+        "print('torch' in sys.modules, 'pydantic' in sys.modules and 'lightning' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

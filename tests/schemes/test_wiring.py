@@ -1,0 +1,63 @@
+"""The vocabulary: what a place knows of itself, and what a scheme says when it says nothing."""
+
+import dataclasses
+
+import pytest
+
+from harness.schemes import Gain, Learned, Place, StackFacts, Wiring, on
+
+
+@pytest.mark.parametrize(
+    ("stack", "encoders", "decoders", "paired", "depth"),
+    [
+        ("encoder", 6, 0, False, 6),
+        ("decoder", 0, 7, False, 7),
+        ("encoder", 6, 7, True, 6),
+        ("decoder", 6, 7, True, 7),
+    ],
+)
+def test_a_place_knows_its_family_and_the_depth_of_its_own_stack(
+    stack: str, encoders: int, decoders: int, paired: bool, depth: int
+) -> None:
+    at = Place("self", stack, 1, encoders, decoders)  # type: ignore[arg-type]
+    assert (at.paired, at.depth) == (paired, depth)
+
+
+def test_the_feed_forward_is_a_layers_last_sublayer() -> None:
+    last = {kind: Place(kind, "decoder", 1, 2, 2).last for kind in ("self", "cross", "ffn")}
+    assert last == {"self": False, "cross": False, "ffn": True}
+
+
+def test_the_value_path_leaves_queries_and_keys_alone() -> None:
+    assert Gain.value_path(0.5) == Gain(q=1.0, k=1.0, v=0.5, o=0.5, up=0.5, down=0.5)
+    assert Gain.all(0.5) == Gain(q=0.5, k=0.5, v=0.5, o=0.5, up=0.5, down=0.5)
+
+
+def test_a_wiring_that_says_nothing_is_the_plain_residual_connection() -> None:
+    assert Wiring() == Wiring(
+        norms=frozenset(),
+        skip=1.0,
+        branch=1.0,
+        bypass=0.0,
+        input_scale=1.0,
+        gain=Gain(1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    )
+    assert not StackFacts().final_norm
+    assert on("sum", "input") == {"input", "sum"}
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        (Place("self", "encoder", 1, 1, 0), "layer"),
+        (Wiring(), "skip"),
+        (Gain(), "v"),
+        (Learned(0.0), "init"),
+        (StackFacts(), "final_norm"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_records_are_frozen_and_hashable(record: object, field: str) -> None:
+    assert hash(record) == hash(dataclasses.replace(record))  # type: ignore[type-var]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(record, field, 2)

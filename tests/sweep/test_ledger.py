@@ -1,0 +1,121 @@
+"""Every cell is claimed by one worker and accepted once."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from optuna.trial import TrialState, create_trial
+
+from harness.sweep.ledger import Ledger
+
+RECORD = {"outcome": "trained", "final_loss": 2.5, "data_sha": "a"}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger("s", tmp_path, None, {})
+
+
+def test_a_cell_is_claimed_in_order_and_once(ledger: Ledger) -> None:
+    first, second = ledger.claim(["x", "y"]), ledger.claim(["x", "y"])
+    assert first and second and (first.key, second.key) == ("x", "y")
+    assert ledger.claim(["x", "y"]) is None
+    assert ledger.standing().running == {"x", "y"}
+
+
+def test_a_done_cell_is_accepted_with_its_record(ledger: Ledger) -> None:
+    attempt = ledger.claim(["x"])
+    assert attempt is not None
+    ledger.done(attempt, RECORD, "run")
+    assert ledger.standing().accepted == {"x": {**RECORD, "tracked": "run"}}
+    assert ledger.claim(["x"]) is None
+
+
+def test_a_diverged_cell_is_complete_though_it_has_no_loss(ledger: Ledger) -> None:
+    for key, loss in (("none", None), ("nan", float("nan")), ("inf", float("inf"))):
+        attempt = ledger.claim([key])
+        assert attempt is not None
+        ledger.done(attempt, {**RECORD, "outcome": "diverged", "final_loss": loss}, "run")
+    assert ledger.standing().accepted.keys() == {"none", "nan", "inf"}
+
+
+def test_a_released_cell_is_free_again_and_counts_its_attempts(ledger: Ledger) -> None:
+    attempt = ledger.claim(["x"])
+    assert attempt is not None
+    ledger.release(attempt)
+    again = ledger.claim(["x"])
+    assert again is not None and again.attempts == 2
+
+
+def test_a_crashed_cell_waits_for_retry(ledger: Ledger) -> None:
+    attempt = ledger.claim(["x"])
+    assert attempt is not None
+    ledger.error(attempt, {"outcome": "crashed", "reason": "ValueError"}, "Traceback")
+    assert ledger.claim(["x"]) is None
+    assert ledger.standing().crashed.keys() == {"x"}
+    ledger.retry()
+    again = ledger.claim(["x"])
+    assert again is not None
+    ledger.done(again, RECORD, "run")
+    assert ledger.standing().crashed == {}
+
+
+def test_the_lowest_complete_trial_is_the_accepted_one(ledger: Ledger) -> None:
+    for loss in (1.0, 2.0):
+        attributes = {"cell": "x", "token": str(loss), "run": "r", "ended": "done"}
+        attributes["record"] = {**RECORD, "final_loss": loss}  # type: ignore[assignment]
+        ledger._study.add_trial(create_trial(value=loss, user_attrs=attributes))
+    assert ledger.standing().accepted["x"]["final_loss"] == 1.0
+
+
+def test_a_result_on_another_corpus_does_not_count(tmp_path: Path) -> None:
+    old = Ledger("s", tmp_path, None, {"x": "a"})
+    attempt = old.claim(["x"])
+    assert attempt is not None
+    old.done(attempt, RECORD, "run")
+    new = Ledger("s", tmp_path, None, {"x": "b"})
+    assert new.standing().accepted == {}
+    assert new.claim(["x"]) is not None
+
+
+def test_an_attempt_whose_process_is_gone_is_recovered(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_claim_and_leave, args=(tmp_path,))
+    process.start()
+    process.join()
+    ledger = Ledger("s", tmp_path, None, {})
+    assert ledger.standing().running == {"x"}
+    assert ledger.recover() == [0]
+    assert ledger.standing().running == set()
+    mine = ledger.claim(["x"])
+    assert mine is not None and ledger.recover() == []
+
+
+def test_a_trial_without_a_cell_is_nobodys(ledger: Ledger) -> None:
+    ledger._study.ask()
+    assert ledger.standing().running == set()
+
+
+def test_four_workers_on_an_empty_directory_claim_each_cell_once(tmp_path: Path) -> None:
+    keys = [f"cell{i}" for i in range(60)]
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_do_all, args=(tmp_path, keys)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 4
+    ledger = Ledger("s", tmp_path, None, {})
+    complete = [t.user_attrs["cell"] for t in ledger._trials() if t.state == TrialState.COMPLETE]
+    assert sorted(complete) == sorted(keys)
+    assert not [t for t in ledger._trials() if t.state == TrialState.RUNNING]
+
+
+def _claim_and_leave(state: Path) -> None:
+    Ledger("s", state, None, {}).claim(["x"])
+
+
+def _do_all(state: Path, keys: list[str]) -> None:
+    ledger = Ledger("s", state, None, {})
+    while attempt := ledger.claim(keys):
+        ledger.done(attempt, RECORD, "run")

@@ -1,0 +1,145 @@
+"""Study files, plans, and what a command line does to them."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import ConfigError
+from harness.sweep.study import Plan, load, spelling
+
+BASE = """{
+    "scheme": "deepnorm", "seed": 0,
+    "model": {"family": "decoder", "depth": 1, "width": 8, "heads": 2, "ffn": 16},
+    "data": {"name": "reverse"},
+    "optim": {"lr": 1e-3},
+    "train": {"steps": 2, "batch": 2, "length": 4},
+}"""
+
+
+def study(folder: Path, axes: str, name: str = "mine", before: str = "") -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(
+        f'"""A question?"""\nfrom harness.sweep import Study\n{before}\n'
+        f"STUDY = Study(base={BASE}, axes={axes})\n"
+    )
+    return path
+
+
+def plan(folder: Path, axes: str, **words: list[str]) -> Plan:
+    return load(str(study(folder, axes)), **words)
+
+
+def message(*arguments: object, **words: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(*arguments, **words)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_cells_are_the_product_of_the_axes_in_order(tmp_path: Path) -> None:
+    found = plan(tmp_path, '{"scheme": ["post_norm", "deepnorm"], "model.depth": [2, 1], "seed": [0]}')
+    assert [c.values for c in found.cells] == [
+        ("post_norm", 2, 0),
+        ("post_norm", 1, 0),
+        ("deepnorm", 2, 0),
+        ("deepnorm", 1, 0),
+    ]
+    assert found.question == "A question?"
+    assert found.chosen == {c.key for c in found.cells}
+
+
+def test_two_spellings_of_a_value_are_one_cell(tmp_path: Path) -> None:
+    found = plan(tmp_path, '{"model.depth": [2, 2.0], "optim.lr": [1e-3, 0.001], "seed": [0]}')
+    assert len(found.cells) == 1
+
+
+def test_the_built_in_studies_load_and_quick_has_forty_cells() -> None:
+    assert len(load("quick").cells) == 40
+    assert len(load("smoke").cells) == 8
+
+
+def test_set_replaces_an_axis_and_keeps_the_name(tmp_path: Path) -> None:
+    found = plan(tmp_path, '{"model.depth": [1, 2], "seed": [0]}', sets=["model.depth=3,064"])
+    assert found.name == "mine"
+    assert [c.values[0] for c in found.cells] == [3, 64]
+
+
+def test_set_elsewhere_makes_a_variant_with_a_name_of_its_own(tmp_path: Path) -> None:
+    plain = plan(tmp_path, '{"seed": [0]}')
+    variant = plan(tmp_path, '{"seed": [0]}', sets=["optim.lr=3e-4"])
+    assert variant.name == "mine+optim.lr=3e-4"
+    assert variant.axes == ("seed", "optim.lr")
+    assert variant.cells[0].config.optim.lr == 3e-4
+    assert variant.cells[0].key != plain.cells[0].key
+
+
+def test_only_chooses_cells_and_changes_no_identity(tmp_path: Path) -> None:
+    axes = '{"scheme": ["post_norm", "rezero"], "model.depth": [1, 2], "seed": [0, 1]}'
+    whole = plan(tmp_path, axes)
+    part = plan(tmp_path, axes, only=["model.depth=2.0", "scheme=rezero"])
+    assert [c.key for c in part.cells] == [c.key for c in whole.cells]
+    assert part.chosen == {c.key for c in whole.cells if c.values[:2] == ("rezero", 2)}
+
+
+@pytest.mark.parametrize(
+    ("only", "words"),
+    [
+        ("model.depht=2", "--only model.depht: not an axis of mine (did you mean 'model.depth'?)"),
+        ("model.depth=7", "--only model.depth=7: no cell has it (cells have: 1, 2)"),
+        ("model.depth", "--only model.depth: expected path=v or path=v,v"),
+        ("model.depth=1,,2", "'1,,2': an empty value; write v or v,v"),
+        ("model.depth=x", "--only model.depth: model.depth: expected a positive integer, got 'x'"),
+    ],
+)
+def test_only_refuses_what_no_cell_has(tmp_path: Path, only: str, words: str) -> None:
+    path = study(tmp_path, '{"model.depth": [1, 2], "seed": [0]}')
+    assert message(str(path), only=[only]) == words
+
+
+def test_a_misspelt_study_is_refused_with_a_hint() -> None:
+    assert message("qick") == "study 'qick': not in studies/ (did you mean 'quick'?)"
+    assert message("no/such.py") == "no/such.py: no such study file; name a study or a path to one"
+
+
+def test_a_file_that_shadows_a_built_in_study_is_refused(tmp_path: Path) -> None:
+    path = study(tmp_path, '{"seed": [0]}', name="quick")
+    assert message(str(path)).endswith("the built-in study 'quick' has this name; rename the file")
+
+
+@pytest.mark.parametrize(
+    ("axes", "words"),
+    [
+        ('{"model.depht": [1]}', "model: unknown field 'depht' (did you mean 'depth'?)"),
+        ('{"scheme": ["deepnrom"]}', "scheme: unknown scheme 'deepnrom' (did you mean 'deepnorm'?)"),
+        ('{"model.depth": [1, "2"]}', "model.depth: expected a positive integer, got '2'"),
+        ('{"model.heads": [3]}', "model.heads: 3 does not divide model.width 8; choose a divisor"),
+        ('{"seed": []}', "axes: seed: expected a list of values, got []"),
+        ('{"scheme": "rezero"}', "axes: scheme: expected a list of values, got 'rezero'"),
+    ],
+)
+def test_an_axis_that_does_not_fit_names_file_field_and_value(
+    tmp_path: Path, axes: str, words: str
+) -> None:
+    path = study(tmp_path, axes)
+    assert message(str(path)) == f"{path}: {words}"
+
+
+def test_a_study_file_that_raises_is_told_by_line(tmp_path: Path) -> None:
+    path = study(tmp_path, '{"seed": [0]}', before="x = 1 / 0")
+    assert message(str(path)) == f"{path}: line 3: ZeroDivisionError: division by zero"
+    path.write_text("STUDY = (")
+    assert message(str(path)).startswith(f"{path}: line 1: SyntaxError")
+    path.write_text("x = 1")
+    assert message(str(path)).startswith(f"{path}: STUDY: missing")
+    path.write_text("from harness.sweep import Study\nSTUDY = Study(base='none.toml', axes={'seed': [0]})")
+    assert "none.toml: no such file" in message(str(path))
+
+
+def test_values_are_spelled_as_rows_hold_them() -> None:
+    assert [spelling(v) for v in ("rezero", 1e-3, 64, {"b": 1, "a": 2.0}, (0.9, 0.98))] == [
+        "rezero",
+        "0.001",
+        "64",
+        '{"a":2.0,"b":1}',
+        "[0.9,0.98]",
+    ]
