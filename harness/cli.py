@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from harness.errors import ConfigError, MissingRuns
@@ -179,13 +178,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminated)
     command = typer.main.get_command(app)
     try:
-        code: Any = command.main(standalone_mode=False)
+        code: Any = command.main(prog_name="harness", standalone_mode=False)
     except (ConfigError, MissingRuns) as error:
         code = _refuse(str(error))
-    except click.UsageError as error:
-        where = error.ctx.command_path if error.ctx else "harness"
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "harness"
         code = _refuse(f"{where}: {error.format_message()} See '{where} --help'.")
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
         sys.stderr.close()

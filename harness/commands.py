@@ -13,7 +13,7 @@ from harness.analysis import figures
 from harness.analysis.records import Results, Row, row
 from harness.data.tasks import data_sha
 from harness.errors import ConfigError
-from harness.sweep.study import Cell, Plan, load
+from harness.sweep.study import Cell, Plan, load, shown
 
 FAILED = ("stalled", "diverged", "crashed")
 
@@ -35,7 +35,7 @@ def run_study(
     _check_precision(plan)
     found = Results(results, plan)
     shas = _shas(plan, data)
-    rows = _current(plan, found.rows(), shas)
+    rows = found.rows(shas)
     if dry_run:
         wanted = _wanted(plan, rows, {})
         for cell in wanted:
@@ -51,7 +51,8 @@ def run_study(
         ledger.retry()
     ledger.recover()
     standing = ledger.standing()
-    rows = _merge(plan, rows, standing, shas, found)
+    rows = _merge(plan, rows, standing)
+    found.write(rows)
     wanted = _wanted(plan, rows, standing.crashed)
     try:
         if wanted:
@@ -59,10 +60,12 @@ def run_study(
             job = Job(study, tuple(sets), keys, shas, state, data, storage, commit())
             with Bar(plan, rows, wanted) as told:
                 for standing in supervise(ledger, job, min(workers or cores(), len(wanted))):
-                    rows = _merge(plan, rows, standing, shas, found)
+                    rows = _merge(plan, rows, standing)
+                    found.write(rows)
                     told(rows)
             standing = ledger.standing()
-            rows = _merge(plan, rows, standing, shas, found)
+            rows = _merge(plan, rows, standing)
+            found.write(rows)
     finally:
         _write_curves(plan, standing.accepted, found, state)
     if rows:
@@ -80,7 +83,7 @@ def study_status(
     plan = load(study, sets)
     found = Results(results, plan)
     shas = _shas(plan, data)
-    rows = _current(plan, found.rows(), shas)
+    rows = found.rows(shas)
     running: set[str] = set()
     accepted: Mapping[str, Any] = {}
     if storage or (state / "ledger.db").exists():
@@ -88,7 +91,7 @@ def study_status(
 
         standing = Ledger(plan.name, state, storage, shas).standing()
         running, accepted = standing.running & plan.by_key.keys(), standing.accepted
-        rows = _merge(plan, rows, standing, shas, None)
+        rows = _merge(plan, rows, standing)
     outcomes = [r["outcome"] for r in rows.values()]
     running -= rows.keys()
     counts = {name: outcomes.count(name) for name in ("trained", *FAILED)}
@@ -120,9 +123,8 @@ def _check_precision(plan: Plan) -> None:
         import torch
 
         if not torch.cuda.is_available():
-            raise ConfigError(
-                f"{plan.source}: train.precision: 16-mixed needs a GPU, got none; use bf16-mixed"
-            )
+            where = f"{shown(plan.source)}: train.precision"
+            raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
 
 
 def _shas(plan: Plan, data: Path) -> dict[str, str]:
@@ -132,30 +134,12 @@ def _shas(plan: Plan, data: Path) -> dict[str, str]:
     return {cell.key: at_hand[cell.config.data] for cell in plan.cells}
 
 
-def _current(plan: Plan, rows: Mapping[str, Row], shas: Mapping[str, str]) -> dict[str, Row]:
-    """Rows of the corpora at hand; a crashed row knows none."""
-    return {
-        key: r
-        for key, r in rows.items()
-        if key in plan.by_key and (r["outcome"] == "crashed" or r["data_sha"] == shas[key])
-    }
-
-
-def _merge(
-    plan: Plan,
-    rows: Mapping[str, Row],
-    standing: Any,
-    shas: Mapping[str, str],
-    found: Results | None,
-) -> dict[str, Row]:
+def _merge(plan: Plan, rows: Mapping[str, Row], standing: Any) -> dict[str, Row]:
     """The rows with what the ledger has added; a crash never replaces a result."""
     merged = {key: r for key, r in rows.items() if r["outcome"] != "crashed"}
     for key, record in {**standing.crashed, **standing.accepted}.items():
         if key in plan.by_key and key not in merged:
             merged[key] = row(plan, plan.by_key[key], record)
-    merged = _current(plan, merged, shas)
-    if found and merged != rows:
-        found.write(merged)
     return merged
 
 

@@ -62,6 +62,7 @@ TEXT = {
     "precision",
     "finished",
 }
+REQUIRED = {"run_id", "outcome", "data_sha"}
 CURVES_BYTES, CURVES_STEPS = (
     2**20,
     100,
@@ -85,24 +86,45 @@ class Results:
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder / plan.name, plan
 
-    def rows(self) -> dict[str, Row]:
-        """Rows of the plan's cells by run_id, those that had been retired included."""
-        known = {**_read(self.folder / "retired.csv"), **_read(self.folder / "runs.csv")}
-        return {key: row for key, row in known.items() if key in self.plan.by_key}
+    def rows(self, shas: Mapping[str, str] | None = None) -> dict[str, Row]:
+        """Rows of the plan's cells by run_id, returned from retirement where need be.
 
-    def retired(self) -> dict[str, Row]:
+        With `shas`, the hash of each cell's corpus at hand, only rows of these corpora.
+        """
+        found: dict[str, Row] = {}
+        for r in self._on_file():
+            key, sha = r["run_id"], r["data_sha"]
+            fits = not shas or r["outcome"] == "crashed" or sha == shas.get(key)
+            if key in self.plan.by_key and fits:
+                found.setdefault(key, r)
+        return found
+
+    def retired(self) -> list[Row]:
         """Rows that no cell of the present plan has."""
-        known = {**_read(self.folder / "retired.csv"), **_read(self.folder / "runs.csv")}
-        return {key: row for key, row in known.items() if key not in self.plan.by_key}
+        return [r for r in self._on_file() if r["run_id"] not in self.plan.by_key]
 
     def write(self, rows: Mapping[str, Row]) -> None:
-        """Makes runs.csv the plan's rows in the plan's order; others move to retired.csv."""
-        retired = self.retired()
-        kept = [rows[cell.key] for cell in self.plan.cells if cell.key in rows]
-        replace(self.folder / "runs.csv", _csv(kept, self.plan.axes))
-        if retired or (self.folder / "retired.csv").exists():
-            ordered = [retired[key] for key in sorted(retired)]
-            replace(self.folder / "retired.csv", _csv(ordered, self.plan.axes))
+        """Makes runs.csv the plan's rows in the plan's order, `rows` before what is on file.
+
+        What is no longer of the plan, or was measured on another corpus, moves to retired.csv.
+        """
+        kept = {**self.rows(), **rows}
+        present = {(r["run_id"], r["data_sha"]) for r in kept.values()}
+        retired = {
+            (r["run_id"], r["data_sha"]): r
+            for r in self._on_file()
+            if (r["run_id"], r["data_sha"]) not in present
+            and not (r["outcome"] == "crashed" and r["run_id"] in kept)
+        }
+        folder, axes = self.folder, self.plan.axes
+        if kept or (folder / "runs.csv").exists():
+            ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
+            replace(folder / "runs.csv", _csv(ordered, axes))
+        if retired or (folder / "retired.csv").exists():
+            replace(folder / "retired.csv", _csv([retired[k] for k in sorted(retired)], axes))
+
+    def _on_file(self) -> list[Row]:
+        return [*_read(self.folder / "runs.csv"), *_read(self.folder / "retired.csv")]
 
     def write_curves(self, curves: Mapping[str, Curves]) -> None:
         """Adds curves by run_id to those at hand, steps spaced so that the file is below 1 MiB."""
@@ -152,7 +174,8 @@ class Results:
 def row(plan: Plan, cell: Cell, record: Mapping[str, Any]) -> Row:
     """A run as text: config values by repr, measurements with six significant digits."""
     measured = {name: _measured(value) for name, value in record.items() if name != "tracked"}
-    return {**_identity(plan, cell), **_axis_values(plan, cell), "tuned_over": "0", **measured}
+    identity = {**_identity(plan, cell), **_axis_values(plan, cell)}
+    return {**identity, "tuned_over": "0", "data_sha": "", **measured}
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -202,7 +225,7 @@ def _head(axes: Sequence[str]) -> list[str]:
 
 
 def _columns(axes: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    metrics = sorted({name for row in rows for name in row if name.startswith("metric_")})
+    metrics = sorted({name for r in rows for name in r if name.startswith("metric_")})
     return [
         *_head(axes),
         *("tuned_over", *LOSSES, *metrics, *GRADIENTS, "update_norm", *COST, *PROVENANCE),
@@ -219,9 +242,9 @@ def _csv(rows: list[Row], axes: Sequence[str]) -> bytes:
     return file.getvalue().encode()
 
 
-def _read(path: Path) -> dict[str, Row]:
+def _read(path: Path) -> list[Row]:
     if not path.exists():
-        return {}
+        return []
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -236,7 +259,7 @@ def _read(path: Path) -> dict[str, Row]:
             or "outcome" not in found
         ):
             raise ConfigError(f"{path}: line {number}: not a whole row of runs; restore the file")
-    return {found["run_id"]: found for found in rows}
+    return rows
 
 
 CurveRows = dict[str, list[tuple[str, str, str, str]]]  # by run_id: step, series, block, value
@@ -266,6 +289,7 @@ def _pack(plan: Plan, curves: Mapping[str, Curves], at_hand: CurveRows, spaced: 
             ]
         elif cell.key in at_hand:
             packed[cell.key] = at_hand[cell.key]
+    packed |= {key: rows for key, rows in at_hand.items() if key not in packed}  # retired
     return gzip.compress(_csv_of_curves(packed).encode(), mtime=0)
 
 

@@ -159,7 +159,7 @@ def _cells(
         given: Mapping[str, Any] = base
         for path, value in zip(axes, combination, strict=True):
             given = with_value(given, path, value)
-        config = parse(given, _shown(source))
+        config = parse(given, shown(source))
         cell = Cell(config, tuple(config.at(path) for path in axes))
         cells.setdefault(cell.key, cell)  # 64 and 64.0 are one cell
     return tuple(cells.values())
@@ -203,7 +203,7 @@ def spelling(value: Any) -> str:
     return canonical(value) if isinstance(value, Mapping | list | tuple) else repr(value)
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """Relative to where the user stands, when it is below."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from harness.data.batches import Batch
 from harness.model.layers import Residual
+from harness.model.transformer import Transformer
 from harness.training.curves import Curves
 from harness.training.divergence import Detector
 from harness.training.module import LanguageModule
@@ -32,14 +33,15 @@ class GradientProbe(L.Callback):
         self.detector, self.curves, self.tell = detector, curves, log
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        blocks = [
-            (stack, block) for stack, s in pl_module.model.stacks.items() for block in s.blocks
-        ]
-        self.sizes = {name: len(s.blocks) for name, s in pl_module.model.stacks.items()}
-        owner = {id(p): i for i, (_, block) in enumerate(blocks) for p in block.parameters()}
-        matrices = {id(p) for _, block in blocks for p in branch_matrices(block)}
-        self.parameters = list(pl_module.model.parameters())
-        device = pl_module.device
+        self.watch(pl_module.model, pl_module.device)
+
+    def watch(self, model: Transformer, device: torch.device) -> None:
+        """Notes which block each parameter belongs to."""
+        blocks = [block for stack in model.stacks.values() for block in stack.blocks]
+        self.sizes = {name: len(stack.blocks) for name, stack in model.stacks.items()}
+        owner = {id(p): i for i, block in enumerate(blocks) for p in block.parameters()}
+        matrices = {id(p) for block in blocks for p in branch_matrices(block)}
+        self.parameters = list(model.parameters())
         # Index 0 gathers what is in no block: embeddings, final norms, the output projection.
         self.owner = torch.tensor(
             [owner.get(id(p), -1) + 1 for p in self.parameters], device=device
@@ -52,7 +54,7 @@ class GradientProbe(L.Callback):
     ) -> None:
         assert isinstance(pl_module, LanguageModule)
         step, loss = trainer.global_step, pl_module.take_step_loss()
-        norms, norms_matrices = self._norms()
+        norms, norms_matrices = self.norms()
         total = float(torch.tensor(norms, dtype=torch.float64).square().sum().sqrt())
         rate = optimizer.param_groups[0]["lr"]
         scalars = {"loss/train": loss, "lr": rate, "grad_norm/all": total}
@@ -70,7 +72,7 @@ class GradientProbe(L.Callback):
         if self.detector.observe(step, loss, total):
             trainer.should_stop = True
 
-    def _norms(self) -> tuple[list[float], list[float]]:
+    def norms(self) -> tuple[list[float], list[float]]:
         """Norms by row, of all parameters and of branch matrices, in one transfer."""
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         squares = torch.stack(torch._foreach_norm(gradients, 2, dtype=torch.float64)).square()

@@ -171,7 +171,7 @@ def test_options_at_their_defaults_are_left_out_and_the_rest_is_sorted(knobs: Sc
 def test_two_schemes_cannot_share_a_name(own_registry: dict[str, Scheme]) -> None:
     before = own_registry["deepnorm"]
     with pytest.raises(
-        ConfigError, match="^scheme 'deepnorm' is defined already; choose another name$"
+        ConfigError, match=r"^scheme 'deepnorm' is defined already; choose another name$"
     ):
 
         @scheme("arXiv:0000.00000 section 1")
@@ -208,7 +208,7 @@ def test_schemes_need_no_torch() -> None:
     code = (
         "import sys; from harness.schemes import all_schemes, Place;"
         "[s.wire(Place('ffn', 'encoder', 1, 2, 2), {}) for s in all_schemes().values()];"
-        "print('torch' in sys.modules, 'pydantic' in sys.modules and 'lightning' in sys.modules)"
+        "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    assert done.stdout.strip() == "False"

@@ -37,7 +37,9 @@ def message(*arguments: object, **words: object) -> str:
 
 
 def test_cells_are_the_product_of_the_axes_in_order(tmp_path: Path) -> None:
-    found = plan(tmp_path, '{"scheme": ["post_norm", "deepnorm"], "model.depth": [2, 1], "seed": [0]}')
+    found = plan(
+        tmp_path, '{"scheme": ["post_norm", "deepnorm"], "model.depth": [2, 1], "seed": [0]}'
+    )
     assert [c.values for c in found.cells] == [
         ("post_norm", 2, 0),
         ("post_norm", 1, 0),
@@ -110,7 +112,10 @@ def test_a_file_that_shadows_a_built_in_study_is_refused(tmp_path: Path) -> None
     ("axes", "words"),
     [
         ('{"model.depht": [1]}', "model: unknown field 'depht' (did you mean 'depth'?)"),
-        ('{"scheme": ["deepnrom"]}', "scheme: unknown scheme 'deepnrom' (did you mean 'deepnorm'?)"),
+        (
+            '{"scheme": ["deepnrom"]}',
+            "scheme: unknown scheme 'deepnrom' (did you mean 'deepnorm'?)",
+        ),
         ('{"model.depth": [1, "2"]}', "model.depth: expected a positive integer, got '2'"),
         ('{"model.heads": [3]}', "model.heads: 3 does not divide model.width 8; choose a divisor"),
         ('{"seed": []}', "axes: seed: expected a list of values, got []"),
@@ -131,7 +136,9 @@ def test_a_study_file_that_raises_is_told_by_line(tmp_path: Path) -> None:
     assert message(str(path)).startswith(f"{path}: line 1: SyntaxError")
     path.write_text("x = 1")
     assert message(str(path)).startswith(f"{path}: STUDY: missing")
-    path.write_text("from harness.sweep import Study\nSTUDY = Study(base='none.toml', axes={'seed': [0]})")
+    path.write_text(
+        "from harness.sweep import Study\nSTUDY = Study(base='none.toml', axes={'seed': [0]})"
+    )
     assert "none.toml: no such file" in message(str(path))
 
 

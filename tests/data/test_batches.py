@@ -1,0 +1,64 @@
+"""Arrays as torch batches: masks, counts of targets, and an order that the seed alone decides."""
+
+import numpy as np
+import torch
+
+from harness.data.arrays import IGNORE, PAD, Arrays
+from harness.data.batches import TrainingBatches, as_batch
+from harness.data.synthetic import Pairs, Reverse
+
+torch.set_num_threads(1)
+
+INPUTS = np.array([[1, 7, 5, 6], [1, 8, PAD, PAD]])
+TARGETS = np.array([[7, 5, 6, 2], [8, 2, IGNORE, IGNORE]])
+
+
+def test_a_mask_is_true_at_tokens() -> None:
+    batch = as_batch(Arrays(INPUTS, TARGETS, INPUTS, source_BS=np.array([[5, 6], [7, PAD]])))
+    assert batch.mask_BT is not None
+    assert batch.mask_BT.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.source_mask_BS is not None
+    assert batch.source_mask_BS.tolist() == [[True, True], [True, False]]
+    assert batch.inputs_BT.tolist() == INPUTS.tolist()
+    assert batch.targets_BT.tolist() == TARGETS.tolist()
+
+
+def test_a_batch_without_padding_has_no_mask() -> None:
+    batch = as_batch(Arrays(INPUTS[:1], TARGETS[:1], INPUTS[:1], source_BS=np.array([[5, 6]])))
+    assert batch.mask_BT is None
+    assert batch.source_mask_BS is None
+    alone = as_batch(Arrays(INPUTS[:1], TARGETS[:1], INPUTS[:1]))
+    assert alone.source_BS is None
+    assert alone.source_mask_BS is None
+
+
+def test_only_targets_that_count_are_counted() -> None:
+    assert as_batch(Arrays(INPUTS, TARGETS, INPUTS)).targets == 6
+
+
+def test_a_model_is_given_inputs_and_masks_and_no_targets() -> None:
+    batch = as_batch(Arrays(INPUTS, TARGETS, INPUTS, source_BS=np.array([[5, 6], [7, PAD]])))
+    given = batch.model_inputs
+    assert len(given) == 4
+    assert given[0] is batch.inputs_BT
+    assert given[1] is batch.mask_BT
+    assert given[2] is batch.source_BS
+    assert given[3] is batch.source_mask_BS
+
+
+def test_a_batch_moves_whole_and_what_is_absent_stays_absent() -> None:
+    moved = as_batch(Arrays(INPUTS, TARGETS, INPUTS)).to(torch.device("meta"))
+    assert moved.inputs_BT.device.type == moved.targets_BT.device.type == "meta"
+    assert moved.source_BS is None
+
+
+def test_training_batches_are_the_tasks_in_the_order_of_their_index() -> None:
+    task = Pairs(Reverse(name="reverse"), "encoder_decoder", 8)
+    batches = TrainingBatches(task, seed=3, sequences=5, batches=4)
+    assert len(batches) == 4
+    for index in (2, 0, 3):
+        expected = task.train(3, index, 5)
+        assert batches[index].inputs_BT.tolist() == expected.inputs_BT.tolist()
+        assert batches[index].targets_BT.tolist() == expected.targets_BT.tolist()
+        assert expected.source_BS is not None
+        assert batches[index].source_BS.tolist() == expected.source_BS.tolist()

@@ -1,0 +1,152 @@
+"""What the command line prints, refuses, and imports."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "qick"], "study 'qick': not in studies/ (did you mean 'quick'?)"),
+        (["run", "none.py"], "none.py: no such study file; name a study or a path to one"),
+        (
+            ["run", "smoke", "--set", "scheme=deepnrom"],
+            "studies/smoke.py: scheme: unknown scheme 'deepnrom' (did you mean 'deepnorm'?)",
+        ),
+        (
+            ["run", "smoke", "--set", "model.depth=12x"],
+            "studies/smoke.py: model.depth: expected a positive integer, got '12x'",
+        ),
+        (
+            ["run", "smoke", "--set", "model.heads=5"],
+            "studies/smoke.py: model.heads: 5 does not divide model.width 32; choose a divisor",
+        ),
+        (
+            ["run", "smoke", "--set", "scheme=deepnorm", "--set", "scheme_options.bta=false"],
+            "studies/smoke.py: scheme_options: deepnorm has no option 'bta' (did you mean 'beta'?)",
+        ),
+        (
+            ["run", "smoke", "--set", "data.name=code_txt"],
+            "studies/smoke.py: data.name: unknown task 'code_txt' (did you mean 'code_text'?)",
+        ),
+        (
+            ["run", "smoke", "--set", "train.precision=16-mixed"],
+            "studies/smoke.py: train.precision: 16-mixed needs a GPU, got none; use bf16-mixed",
+        ),
+        (
+            ["run", "smoke", "--only", "model.depth=3"],
+            "--only model.depth=3: no cell has it (cells have: 2, 4)",
+        ),
+        (
+            ["run", "smoke", "--only", "model.dept=2"],
+            "--only model.dept: not an axis of smoke (did you mean 'model.depth'?)",
+        ),
+        (["show", "deepnrom"], "scheme: unknown scheme 'deepnrom' (did you mean 'deepnorm'?)"),
+        (
+            ["table", "smoke", "--format", "txt"],
+            "--format: unknown format 'txt' (did you mean 'text'?)",
+        ),
+        (
+            ["plot", "smoke", "depth_curv"],
+            "unknown figure 'depth_curv' (did you mean 'depth_curve'?)",
+        ),
+        (
+            ["plot", "smoke", "--results", "nowhere"],
+            "nowhere/smoke: no runs yet; make them with 'harness run smoke'",
+        ),
+        (["run"], "harness run: Missing argument 'STUDY'. See 'harness run --help'."),
+        (
+            ["run", "smoke", "--workers", "0"],
+            "harness run: Invalid value for '--workers': "
+            "Input should be greater than or equal to 1 See 'harness run --help'.",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2_and_nothing_is_written(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    if arguments[0] == "run" and len(arguments) > 1:
+        arguments = [*arguments, "--state", str(tmp_path / "s"), "--results", str(tmp_path / "r")]
+    done = harness(*arguments)
+    assert (done.stderr, done.stdout, done.returncode) == (words + "\n", "", 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_option_is_one_line() -> None:
+    done = harness("run", "smoke", "--wrkers", "2")
+    assert done.returncode == 2
+    assert done.stderr.startswith("harness run: No such option: --wrkers")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_answers_within_half_a_second() -> None:
+    spans = []
+    for _ in range(5):  # the best of five: the machine is shared
+        start = time.perf_counter()
+        assert harness("--help").returncode == 0
+        spans.append(time.perf_counter() - start)
+    assert min(spans) < 0.5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["schemes"],
+        ["show", "deepnorm"],
+        ["status", "smoke"],
+        ["table", "smoke"],
+        ["plot", "smoke"],
+    ],
+)
+def test_commands_that_read_import_no_torch(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom harness.cli import main\n"
+        f"sys.argv = ['harness', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert 'torch' not in sys.modules, 'torch'\n"
+        "assert 'lightning' not in sys.modules, 'lightning'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_show_prints_four_decimals_layer_by_layer() -> None:
+    done = harness("show", "deepnorm", "--encoders", "18", "--decoders", "18")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert len(lines) == 1 + 18 * 2 + 18 * 3
+    ones = ["1.0000", "0.0000", "1.0000", "1.0000", "1.0000"]
+    assert lines[1] == ["encoder", "1", "self", "sum", "1.9987", *ones, *["0.3526"] * 4]
+    assert lines[-1] == ["decoder", "18", "ffn", "sum", "2.7108", *ones, *["0.2608"] * 4]
+
+
+def test_show_tells_one_stack_from_a_pair_and_gives_json() -> None:
+    rows = json.loads(harness("show", "rezero", "--decoders", "2", "--json").stdout)
+    assert [(r["stack"], r["layer"], r["sublayer"]) for r in rows] == [
+        ("decoder", 1, "self"),
+        ("decoder", 1, "ffn"),
+        ("decoder", 2, "self"),
+        ("decoder", 2, "ffn"),
+    ]
+    assert {r["branch"] for r in rows} == {"learned from 0 a layer"}
+
+
+def test_schemes_lists_the_catalogue_with_sources() -> None:
+    rows = json.loads(harness("schemes", "--json").stdout)
+    assert {"post_norm", "pre_norm", "rezero", "b2t", "deepnorm"} <= {r["name"] for r in rows}
+    assert all(r["source"] and r["equation"] for r in rows)
+    assert len(harness("schemes").stdout.splitlines()) == len(rows) + 1

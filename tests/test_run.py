@@ -1,0 +1,274 @@
+"""Whole commands on a tiny study: run, resume, grow, redraw, and what they leave behind."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+COST_AND_PROVENANCE = ("seconds", "peak_memory_mb", "attempts", "commit", "finished")
+
+STUDY = '''"""Does a tiny study run?"""
+from harness.analysis.figures import depth_curve, gradient_depth, loss_traces, outcome_map
+from harness.schemes import Place, Wiring, on, scheme
+from harness.sweep import Study
+
+@scheme("none")
+def broken(at: Place) -> Wiring:
+    """x, until layer 2"""
+    if at.layer > 1:
+        raise ZeroDivisionError("no second layer")
+    return Wiring(norms=on("sum"))
+
+STUDY = Study(
+    base={
+        "scheme": "deepnorm", "seed": 0,
+        "model": {"family": "decoder", "depth": 1, "width": 8, "heads": 2, "ffn": 16},
+        "data": {"name": "recall", "valid_sequences": 16},
+        "optim": {"lr": 1e-2},
+        "train": {"steps": 12, "batch": 4, "length": 9},
+    },
+    axes={"scheme": SCHEMES, "model.depth": [1, 2], "seed": [0, 1]},
+)
+FIGURES = [depth_curve, outcome_map, gradient_depth, loss_traces]
+'''
+
+Harness = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def write_study(folder: Path, schemes: list[str]) -> None:
+    (folder / "tiny.py").write_text(STUDY.replace("SCHEMES", repr(schemes)))
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "results/tiny/runs.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def measured(folder: Path) -> list[dict[str, str]]:
+    return [{k: v for k, v in r.items() if k not in COST_AND_PROVENANCE} for r in rows(folder)]
+
+
+def harness_in(folder: Path) -> Harness:
+    def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "harness", *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the study has run with two workers. Tests that change it copy it."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_study(folder, ["post_norm", "rezero"])
+    harness_in(folder)("run", "./tiny.py", "--workers", "2")
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    """Results and study without the state, as in a clone."""
+    shutil.copy(finished / "tiny.py", tmp_path)
+    shutil.copytree(finished / "results", tmp_path / "results")
+    return tmp_path
+
+
+def test_every_cell_has_one_row_in_the_plans_order(finished: Path) -> None:
+    found = [(r["scheme"], r["model.depth"], r["seed"]) for r in rows(finished)]
+    expected = [(s, d, n) for s in ("post_norm", "rezero") for d in "12" for n in "01"]
+    assert found == expected
+    assert {r["outcome"] for r in rows(finished)} <= {"trained", "stalled", "diverged"}
+
+
+def test_columns_are_those_of_the_contract(finished: Path) -> None:
+    with (finished / "results/tiny/runs.csv").open() as file:
+        columns = file.readline().strip().split(",")
+    both = ("encoder", "decoder")
+    assert columns == [
+        *("study", "run_id", "scheme", "scheme_options", "family"),
+        *("encoder_layers", "decoder_layers", "seed", "model.depth", "tuned_over"),
+        *("outcome", "reason", "diverged_at", "final_loss", "best_loss"),
+        *("baseline_loss", "reference_loss", "metric_accuracy"),
+        *(f"grad_norm_first_{stack}_init" for stack in both),
+        *(f"grad_norm_first_{stack}" for stack in both),
+        *(f"grad_norm_first_{stack}_matrices" for stack in both),
+        *(f"grad_norm_ratio_{stack}" for stack in both),
+        *(f"grad_ratio_stream_{stack}" for stack in both),
+        *("update_norm", "steps", "tokens", "parameters", "flops", "seconds", "peak_memory_mb"),
+        *("attempts", "spikes", "skipped_steps", "data_sha", "protocol", "commit", "torch"),
+        *("device", "precision", "threads", "finished"),
+    ]
+
+
+def test_a_finished_study_trains_nothing_and_leaves_its_files_as_they_are(finished: Path) -> None:
+    files = sorted((finished / "results/tiny").iterdir())
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+    harness_in(finished)("run", "./tiny.py")
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files} == before
+
+
+def test_one_worker_gives_the_same_record_bit_for_bit(finished: Path, tmp_path: Path) -> None:
+    write_study(tmp_path, ["post_norm", "rezero"])
+    harness_in(tmp_path)("run", "./tiny.py", "--workers", "1")
+    assert measured(tmp_path) == measured(finished)
+    curves = "results/tiny/curves.csv.gz"
+    assert (tmp_path / curves).read_bytes() == (finished / curves).read_bytes()
+
+
+def test_a_grown_axis_trains_only_its_new_cells(copy: Path) -> None:
+    before = rows(copy)
+    write_study(copy, ["post_norm", "rezero", "deepnorm"])
+    dry = harness_in(copy)("run", "./tiny.py", "--dry-run")
+    assert dry.stderr == "4 of 12 cells would run\n"
+    assert all("scheme=deepnorm" in line for line in dry.stdout.splitlines())
+    harness_in(copy)("run", "./tiny.py")
+    after = rows(copy)
+    assert [r for r in after if r["scheme"] != "deepnorm"] == before
+    assert len(after) == 12
+    status = json.loads(harness_in(copy)("status", "./tiny.py", "--json").stdout)
+    assert status["imported"] == 8
+
+
+def test_only_runs_a_part_and_status_counts_the_rest_as_missing(tmp_path: Path) -> None:
+    write_study(tmp_path, ["rezero"])
+    harness_in(tmp_path)("run", "./tiny.py", "--only", "model.depth=1")
+    assert [(r["model.depth"], r["seed"]) for r in rows(tmp_path)] == [("1", "0"), ("1", "1")]
+    status = json.loads(harness_in(tmp_path)("status", "./tiny.py", "--json").stdout)
+    six = ("trained", "stalled", "diverged", "crashed", "running", "missing")
+    assert status["missing"] == 2
+    assert sum(status[name] for name in six) == status["cells"] == 4
+    assert status["seconds_left"] > 0
+    refused = harness_in(tmp_path)("plot", "./tiny.py", code=2)
+    assert refused.stderr == (
+        "tiny: 2 of 4 cells have no run; make them with 'harness run ./tiny.py', "
+        "or draw what is there with --partial\n"
+    )
+    harness_in(tmp_path)("plot", "./tiny.py", "--partial")
+
+
+def test_cells_that_leave_the_plan_retire_and_return_untrained(copy: Path) -> None:
+    before = (copy / "results/tiny/runs.csv").read_bytes()
+    write_study(copy, ["rezero"])
+    harness_in(copy)("run", "./tiny.py")
+    assert {r["scheme"] for r in rows(copy)} == {"rezero"}
+    status = json.loads(harness_in(copy)("status", "./tiny.py", "--json").stdout)
+    assert (status["cells"], status["retired"]) == (4, 4)
+    write_study(copy, ["post_norm", "rezero"])
+    harness_in(copy)("run", "./tiny.py")
+    assert (copy / "results/tiny/runs.csv").read_bytes() == before
+
+
+def test_a_clone_redraws_the_same_bytes_without_state(copy: Path, finished: Path) -> None:
+    for path in [*(copy / "results/tiny").glob("*.svg"), *(copy / "results/tiny").glob("*.png")]:
+        path.unlink()
+    drawn = harness_in(copy)("plot", "./tiny.py").stdout.split()
+    assert [Path(line).stem for line in drawn] == [
+        *("depth_curve", "outcome_map", "gradient_depth", "loss_traces")
+    ]
+    for line in drawn:
+        for suffix in (".svg", ".png", ".json"):
+            path = Path(line).with_suffix(suffix)
+            assert (copy / path).read_bytes() == (finished / path).read_bytes()
+
+
+def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None:
+    write_study(tmp_path, ["broken"])
+    call = harness_in(tmp_path)
+    first = call("run", "./tiny.py", code=1)
+    outcomes = [(r["outcome"], r["reason"]) for r in rows(tmp_path)]
+    assert outcomes[2:] == [("crashed", "ZeroDivisionError")] * 2
+    assert "crashed" not in [outcome for outcome, _ in outcomes[:2]]
+    assert first.stderr.count("(ZeroDivisionError); try again with --retry") == 2
+    assert call("run", "./tiny.py", "--dry-run").stderr == "2 of 4 cells would run\n"
+    call("run", "./tiny.py", code=1)  # not tried again
+    assert [r["attempts"] for r in rows(tmp_path)[2:]] == ["1", "1"]
+    call("run", "./tiny.py", "--retry", code=1)
+    assert [r["attempts"] for r in rows(tmp_path)[2:]] == ["2", "2"]
+    runs = tracked(tmp_path)
+    assert sorted(run.info.status for run in runs) == ["FAILED"] * 4 + ["FINISHED"] * 2
+
+
+def tracked(folder: Path) -> list:  # type: ignore[type-arg]
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder / '.harness/mlflow.db'}")
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def test_the_tracker_holds_one_run_a_cell_with_tags_scalars_and_artifacts(finished: Path) -> None:
+    runs = tracked(finished)
+    assert len(runs) == 8
+    by_id = {r["run_id"]: r for r in rows(finished)}
+    for run in runs:
+        row = by_id.pop(run.data.tags["run_id"])
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["outcome"] == row["outcome"]
+        assert run.data.tags["study"] == "tiny"
+        assert float(row["final_loss"]) == pytest.approx(run.data.metrics["loss/valid"], rel=1e-5)
+        assert {"loss/train", "lr", "grad_norm/first_decoder", "update_norm"} <= set(
+            run.data.metrics
+        )
+        artifacts = Path(run.info.artifact_uri.removeprefix("file://"))
+        assert artifacts.is_relative_to(finished / ".harness")
+        assert {path.name for path in artifacts.iterdir()} == {"curves.npz", "config.json"}
+    assert not by_id
+    assert not (finished / "mlruns").exists()
+
+
+def test_an_interrupted_run_continues_where_it_was(tmp_path: Path) -> None:
+    write_study(tmp_path, ["post_norm", "rezero"])
+    text = (tmp_path / "tiny.py").read_text().replace('"steps": 12', '"steps": 400')
+    (tmp_path / "tiny.py").write_text(text)
+    command = [sys.executable, "-m", "harness", "run", "./tiny.py", "--workers", "2"]
+    for stop, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if "min of training left" in line:  # a cell has ended, others are under way
+                    break
+            os.kill(process.pid, stop)
+            process.stderr.read()
+            assert process.wait(timeout=60) == code
+    finished_before = len(rows(tmp_path))
+    assert 1 <= finished_before < 8
+    harness_in(tmp_path)("run", "./tiny.py")
+    assert len(rows(tmp_path)) == 8
+    assert {run.info.status for run in tracked(tmp_path)} <= {"FINISHED", "KILLED"}
+
+
+def test_the_page_of_the_tracker_opens_on_loopback(finished: Path) -> None:
+    from urllib.request import urlopen
+
+    command = [sys.executable, "-m", "harness", "ui", "--port", "5917"]
+    process = subprocess.Popen(
+        command,
+        cwd=finished,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                page = urlopen("http://127.0.0.1:5917/", timeout=5).read()
+                break
+            except OSError:
+                time.sleep(0.5)
+        else:
+            pytest.fail("no page within a minute")
+        assert b"MLflow" in page
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=30)

@@ -1,0 +1,100 @@
+"""Tiny configs, a small corpus, and losses written by hand into a real training run."""
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import harness.training.module
+import harness.training.train
+from harness.training.config import Config, parse
+
+torch.set_num_threads(1)
+
+BASE: dict[str, Any] = {
+    "scheme": "deepnorm",
+    "seed": 0,
+    "model": {"family": "decoder", "depth": 2, "width": 16, "heads": 2, "ffn": 32},
+    "data": {"name": "reverse", "symbols": 8, "valid_sequences": 16},
+    "optim": {"lr": 3e-3},
+    "train": {"steps": 10, "batch": 6, "length": 8},
+}
+
+
+@pytest.fixture(scope="session")
+def config() -> Callable[..., Config]:
+    """config({"optim.lr": 1.0}) is the tiny config with these values at these dotted paths."""
+
+    def make(changes: Mapping[str, Any] | None = None) -> Config:
+        given = copy.deepcopy(BASE)
+        for path, value in (changes or {}).items():
+            *sections, field = path.split(".")
+            table = given
+            for section in sections:
+                table = table.setdefault(section, {})
+            table[field] = value
+        return parse(given, "test")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with words.txt: every window of it has as many targets as every other."""
+    folder = tmp_path_factory.mktemp("corpus")
+    words = np.random.default_rng(0).choice(["deep", "norm", "stack", "of", "a", "wide"], 1500)
+    (folder / "words.txt").write_text(" ".join(words))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text_data() -> dict[str, Any]:
+    return {"name": "text", "path": "words.txt", "valid_windows": 8}
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The models that train() builds, in order: what they have become once it returns."""
+    built: list[Any] = []
+    build = harness.training.train.build
+
+    def keep(*args: Any) -> Any:
+        built.append(build(*args))
+        return built[-1]
+
+    monkeypatch.setattr(harness.training.train, "build", keep)
+    return built
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Writes the loss of every training batch and the validation loss; gradients stay as they are,
+    times a factor. A training loss is a number a step, or one for each of its batches."""
+
+    def write(
+        losses: Sequence[float | Sequence[float]],
+        *,
+        accumulation: int = 1,
+        valid: float | None = None,
+        factors: Mapping[int, float] | None = None,
+    ) -> None:
+        true = harness.training.module.cross_entropy
+        calls = itertools.count()
+
+        def scripted(logits: Any, targets: Any, smoothing: float = 0.0) -> Any:
+            loss = true(logits, targets, smoothing)
+            if not torch.is_grad_enabled():
+                return loss if valid is None else torch.full_like(loss, valid)
+            step, batch = divmod(next(calls), accumulation)
+            value = losses[step]
+            told = value if isinstance(value, float) else value[batch]
+            return (factors or {}).get(step, 1.0) * (loss - loss.detach()) + told
+
+        monkeypatch.setattr(harness.training.module, "cross_entropy", scripted)
+
+    return write
