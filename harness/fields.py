@@ -23,7 +23,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def _number(value: Any) -> float | int | None:
+def number(value: Any) -> float | int | None:
+    """A finite number, from a number or from text typed on a command line; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float | Typed):
         return None
     if isinstance(value, Typed):
@@ -40,19 +41,19 @@ def _number(value: Any) -> float | int | None:
 def _reader(
     words: str, low: float, *, whole: bool, open_low: bool = False, high: float = math.inf
 ) -> Any:
-    def read(value: Any) -> Any:
-        number = _number(value)
+    def check(value: Any) -> Any:
+        read = number(value)
         fits = (
-            number is not None
-            and (number > low if open_low else number >= low)
-            and number < high
-            and not (whole and number != int(number))
+            read is not None
+            and (read > low if open_low else read >= low)
+            and read < high
+            and not (whole and read != int(read))
         )
-        if not fits or number is None:
+        if not fits or read is None:
             raise PydanticCustomError("expected", "expected {words}", {"words": words})
-        return int(number) if whole else float(number)
+        return int(read) if whole else float(read)
 
-    return BeforeValidator(read)
+    return BeforeValidator(check)
 
 
 Positive = Annotated[int, _reader("a positive integer", 1, whole=True)]

@@ -23,6 +23,13 @@ class Arrays(NamedTuple):
     previous_BT: Array
     source_BS: Array | None = None
 
+    def rows(self, start: int, stop: int) -> "Arrays":
+        part = slice(start, stop)
+        source_BS = None if self.source_BS is None else self.source_BS[part]
+        return Arrays(
+            self.inputs_BT[part], self.targets_BT[part], self.previous_BT[part], source_BS
+        )
+
 
 class Task(Protocol):
     """A corpus in the form a family of models needs."""

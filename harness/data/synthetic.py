@@ -48,7 +48,7 @@ class Reverse(Synthetic):
 class Recall(Synthetic):
     """Key and value pairs, then the keys in another order: their values are to be said.
 
-    A source has at most `train.length` tokens: three for each key.
+    A source has three tokens for each key: at least one key, at most `train.length` tokens.
     """
 
     name: Literal["recall"]
@@ -79,11 +79,8 @@ class Pairs:
         return self._batch(generator(0, seed, index), sequences)
 
     def valid(self, sequences: int) -> list[Arrays]:
-        total = self._options.valid_sequences
-        return [
-            self._batch(generator(1, 0, i), min(sequences, total - i))
-            for i in range(0, total, sequences)
-        ]
+        total, draw = self._options.valid_sequences, generator(1, 0, 0)
+        return [self._batch(draw, min(sequences, total - i)) for i in range(0, total, sequences)]
 
     def sample(self) -> Arrays:
         return self._batch(generator(2, 0, 0), FREQUENCY_SEQUENCES)

@@ -6,6 +6,7 @@ this harness has; `text` reads files that the user names.
 
 import gzip
 import hashlib
+import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.util import find_spec
@@ -66,10 +67,9 @@ class Characters:
         last = len(self._valid) - self._length - 1
         windows = min(self._windows, max(1, last // self._length))
         starts = np.linspace(0, last, windows).astype(np.int64)
-        return [
-            self._window(self._valid, starts[i : i + sequences], generator(1, 0, i))
-            for i in range(0, windows, sequences)
-        ]
+        # Drawn at once, so that masks do not depend on how the set is cut.
+        whole = self._window(self._valid, starts, generator(1, 0, 0))
+        return [whole.rows(i, i + sequences) for i in range(0, windows, sequences)]
 
     def sample(self) -> Arrays:
         starts = np.arange(0, len(self._train) - self._length, self._length)
@@ -115,10 +115,13 @@ def _paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
         torch = find_spec("torch")
         assert torch is not None and torch.origin is not None
         return tuple(sorted((Path(torch.origin).parent / "nn" / "modules").glob("*.py")))
-    named = data / Path(options.path).expanduser()  # an absolute path stays as it is
+    path = Path(options.path).expanduser()
+    root = Path(path.anchor) if path.is_absolute() else data
+    pattern = str(path.relative_to(root)) if path.is_absolute() else str(path)
+    named = root / pattern
     if named.is_file():
         return (named,)
-    found = named.rglob("*") if named.is_dir() else data.glob(options.path)
+    found = named.rglob("*") if named.is_dir() else root.glob(pattern)
     paths = tuple(sorted(path for path in found if path.is_file()))
     if not paths:
         raise ConfigError(
@@ -127,19 +130,20 @@ def _paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
     return paths
 
 
-@lru_cache(maxsize=4)
 def _files(paths: tuple[Path, ...]) -> tuple[str, ...]:
-    return tuple(_read(path) for path in paths)
+    return tuple(_read(path, path.stat().st_mtime_ns, path.stat().st_size) for path in paths)
 
 
-def _read(path: Path) -> str:
+@lru_cache(maxsize=512)
+def _read(path: Path, changed: int, size: int) -> str:
+    """The text of a file; `changed` and `size` tell a new content from one that was read before."""
     try:
         raw = path.read_bytes()
         return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; convert the file") from error
-    except (OSError, EOFError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error})") from error
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; convert the file") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); name a whole file") from None
 
 
 def _encode(text: Iterable[str], letters: dict[str, int]) -> Array:

@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import Any, get_args, get_type_hints
 
 from harness.errors import ConfigError, did_you_mean
+from harness.fields import Typed, number
 from harness.schemes.wiring import Place, StackFacts, Wiring
 
 REGISTRY: dict[str, "Scheme"] = {}
@@ -66,6 +67,12 @@ def scheme(
         name = function.__name__
         if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
             raise ConfigError(f"scheme {name!r} is defined already; choose another name")
+        for option in inspect.signature(function).parameters.values():
+            if option.annotation is option.empty:
+                raise ConfigError(
+                    f"scheme {name!r}: {option.name}: no annotation; say what it is: Place, bool, "
+                    "int, float or Literal[...]"
+                )
         REGISTRY[name] = Scheme(name, function, source, StackFacts(final_norm), revision)
         return function
 
@@ -84,9 +91,14 @@ def all_schemes() -> dict[str, Scheme]:
     """All schemes in order of definition; loads those of other packages."""
     import harness.schemes.catalogue  # noqa: F401  registers the built-in schemes
 
+    _load_entry_points()
+    return REGISTRY
+
+
+@cache
+def _load_entry_points() -> None:
     for point in entry_points(group="harness.schemes"):
         point.load()
-    return REGISTRY
 
 
 def _same_definition(one: Callable[..., Wiring], other: Callable[..., Wiring]) -> bool:
@@ -98,26 +110,20 @@ def _same_definition(one: Callable[..., Wiring], other: Callable[..., Wiring]) -
 def _typed(name: str, value: Any, expected: Any) -> Any:
     """The value as the annotated type; text from a command line is read as that type."""
     if expected is bool:
-        value = (
-            {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-        )
+        if isinstance(value, Typed):
+            value = {"true": True, "false": False}.get(value, value)
         if isinstance(value, bool):
             return value
         raise ConfigError(f"scheme_options.{name}: expected true or false, got {value!r}")
     if expected in (int, float):
-        try:
-            number = float(value) if not isinstance(value, bool) else None
-        except (TypeError, ValueError):
-            number = None
-        if number is None or (expected is int and number != int(number)):
-            raise ConfigError(f"scheme_options.{name}: expected {_WORDS[expected]}, got {value!r}")
-        return expected(number)
-    choices = get_args(expected)
+        read = number(value)
+        if read is None or (expected is int and read != int(read)):
+            words = "an integer" if expected is int else "a number"
+            raise ConfigError(f"scheme_options.{name}: expected {words}, got {value!r}")
+        return expected(read)
+    choices = get_args(expected)  # of a Literal
     if value in choices:
         return value
     raise ConfigError(
         f"scheme_options.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}"
     )
-
-
-_WORDS = {int: "an integer", float: "a number"}

@@ -120,7 +120,8 @@ def trainer_for(config: Config, callbacks: list[L.Callback], log_every: int) -> 
     """A trainer that only trains: validation, logging and divergence are the callbacks' affair."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     return L.Trainer(
-        accelerator="auto",
+        # Lightning's "auto" would take Apple's MPS, which has no float64 for the probes.
+        accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=1,
         precision=PRECISIONS[config.train.precision],
         max_steps=config.train.steps,

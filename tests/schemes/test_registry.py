@@ -212,3 +212,11 @@ def test_schemes_need_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_an_option_without_an_annotation_is_refused_at_once() -> None:
+    def bare(at: Place, *, strength=1.0) -> Wiring:  # type: ignore[no-untyped-def]
+        return Wiring()
+
+    with pytest.raises(ConfigError, match="scheme 'bare': strength: no annotation; say what it is"):
+        scheme("none")(bare)
