@@ -5,15 +5,17 @@ user's input is wrong, 130 interrupted, 143 terminated.
 """
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.errors import ConfigError, MissingRuns
+from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
+
+if TYPE_CHECKING:
+    from harness.session import Session
 
 app = typer.Typer(
     help="Residual schemes and norm placements against depth: sweep, compare, redraw.",
@@ -35,16 +37,20 @@ JsonOption = Annotated[bool, typer.Option("--json")]
 STATE, RESULTS, DATA = Path(".harness"), Path("results"), Path("data")
 
 
+PreferOption = Annotated[
+    str | None, typer.Option("--prefer", metavar="results|ledger", help="which of two is right")
+]
+
+
 @app.command()
 def run(
     study: StudyName,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="processes; default: the cores")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="processes; default: cores")] = None,
     only: OnlyOption = None,
     set_: SetOption = None,
-    retry: Annotated[bool, typer.Option(help="try crashed cells again")] = False,
-    dry_run: Annotated[bool, typer.Option(help="say what would run")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="try crashed cells again")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run")] = False,
+    prefer: PreferOption = None,
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
     data: DataOption = DATA,
@@ -52,12 +58,71 @@ def run(
     """Train what is missing; write rows, curves and figures."""
     from harness.commands import run_study
 
-    storage = os.environ.get("HARNESS_STORAGE") or None
-    raise typer.Exit(
-        run_study(
-            study, set_ or [], only or [], workers, retry, dry_run, state, results, data, storage
-        )
-    )
+    session = _session(study, set_, state, results, data, only)
+    raise typer.Exit(run_study(session, workers, retry, dry_run, _preferred(prefer)))
+
+
+@app.command()
+def worker(
+    study: StudyName,
+    only: OnlyOption = None,
+    set_: SetOption = None,
+    state: StateOption = STATE,
+    results: ResultsOption = RESULTS,
+    data: DataOption = DATA,
+) -> None:
+    """Work on a study beside others; `collect` writes the results."""
+    from harness.commands import run_worker
+
+    raise typer.Exit(run_worker(_session(study, set_, state, results, data, only)))
+
+
+@app.command()
+def collect(
+    study: StudyName,
+    set_: SetOption = None,
+    prefer: PreferOption = None,
+    state: StateOption = STATE,
+    results: ResultsOption = RESULTS,
+    data: DataOption = DATA,
+) -> None:
+    """Write rows, curves and figures from ledger and tracker, after workers."""
+    from harness.commands import collect as collect_study
+
+    session = _session(study, set_, state, results, data)
+    raise typer.Exit(collect_study(session, _preferred(prefer)))
+
+
+@app.command()
+def recover(
+    study: StudyName,
+    set_: SetOption = None,
+    state: StateOption = STATE,
+    results: ResultsOption = RESULTS,
+    data: DataOption = DATA,
+) -> None:
+    """Close the attempts of workers that are gone, as `run` does when it starts."""
+    typer.echo(f"{_session(study, set_, state, results, data).recover()} attempts closed")
+
+
+@app.command()
+def verify(
+    study: StudyName,
+    set_: SetOption = None,
+    state: StateOption = STATE,
+    results: ResultsOption = RESULTS,
+    data: DataOption = DATA,
+) -> None:
+    """Check that ledger, tracker and results tell the same story."""
+    from harness.commands import verify as verify_study
+
+    session = _session(study, set_, state, results, data)
+    problems = verify_study(session)
+    for problem in problems:
+        typer.echo(problem)
+    wasted = session.ledger.wasted()
+    typer.echo(f"{len(problems)} differences, {wasted} wasted attempts", err=True)
+    raise typer.Exit(1 if problems else 0)
 
 
 @app.command()
@@ -72,8 +137,7 @@ def status(
     """Count the study's cells by what has become of them."""
     from harness.commands import study_status
 
-    storage = os.environ.get("HARNESS_STORAGE") or None
-    counts = study_status(study, set_ or [], state, results, data, storage)
+    counts = study_status(_session(study, set_, state, results, data))
     if as_json:
         typer.echo(json.dumps(counts))
     else:
@@ -180,22 +244,48 @@ def main() -> None:
     try:
         code: Any = command.main(prog_name="harness", standalone_mode=False)
     except (ConfigError, MissingRuns) as error:
-        code = _refuse(str(error))
+        code = _say(str(error), 2)
+    except Disagreement as error:
+        code = _say(str(error), 1)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "harness"
-        code = _refuse(f"{where}: {error.format_message()} See '{where} --help'.")
+        code = _say(f"{where}: {error.format_message()} See '{where} --help'.", 2)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
+    except Exception as error:
+        line = surroundings(error)
+        if line is None:
+            raise
+        code = _say(line, 1)
     sys.exit(code)
 
 
-def _refuse(line: str) -> int:
-    typer.echo(line.replace("\n", " "), err=True)
-    return 2
+def _say(line: str, code: int) -> int:
+    typer.echo(redacted(line.replace("\n", " ")), err=True)
+    return code
+
+
+def _session(
+    study: str,
+    sets: list[str] | None,
+    state: Path,
+    results: Path,
+    data: Path,
+    only: list[str] | None = None,
+) -> "Session":
+    from harness.session import Places, Session
+
+    return Session(study, sets or [], Places(state, results, data), only or [])
+
+
+def _preferred(prefer: str | None) -> str | None:
+    if prefer not in (None, "results", "ledger"):
+        raise ConfigError(f"--prefer: unknown value '{prefer}' (known: ledger, results)")
+    return prefer
 
 
 def _terminated(signum: int, frame: Any) -> None:

@@ -1,111 +1,148 @@
-"""What `run`, `status` and `ui` do: plan, ledger, workers and results brought together."""
+"""What the commands on a study do, each given a Session."""
 
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from harness.analysis import figures
-from harness.analysis.records import Results, Row, row
-from harness.data.tasks import data_sha
+from harness.analysis.records import Row, differences, row
 from harness.errors import ConfigError
-from harness.sweep.study import Cell, Plan, load, shown
+from harness.session import Session, merged
+from harness.sweep.lease import holds
+from harness.sweep.study import Cell, Plan, shown
 
 FAILED = ("stalled", "diverged", "crashed")
 
 
 def run_study(
-    study: str,
-    sets: Sequence[str],
-    only: Sequence[str],
-    workers: int | None,
-    retry: bool,
-    dry_run: bool,
-    state: Path,
-    results: Path,
-    data: Path,
-    storage: str | None,
+    session: Session, workers: int | None, retry: bool, dry_run: bool, prefer: str | None
 ) -> int:
     """Runs a study's missing cells and writes all that follows from them; the exit code."""
-    plan = load(study, sets, only)
+    plan = session.plan
     _check_precision(plan)
-    found = Results(results, plan)
-    shas = _shas(plan, data)
-    rows = found.rows(shas)
     if dry_run:
-        wanted = _wanted(plan, rows, {})
+        wanted = session.wanted()
         for cell in wanted:
             print(cell.key, *(f"{a}={v}" for a, v in zip(plan.axes, cell.values, strict=True)))
         print(f"{len(wanted)} of {len(plan.cells)} cells would run", file=sys.stderr)
         return 0
 
-    from harness.sweep.ledger import Ledger
-    from harness.sweep.worker import Job, commit, cores, supervise
+    from harness.sweep.worker import cores, supervise
 
-    ledger = Ledger(plan.name, state, storage, shas)
     if retry:
-        ledger.retry()
-    ledger.recover()
-    standing = ledger.standing()
-    rows = _merge(plan, rows, standing)
-    found.write(rows)
-    wanted = _wanted(plan, rows, standing.crashed)
+        session.ledger.retry()
+    session.recover()
+    wanted = session.wanted(session.merge(prefer))
     try:
         if wanted:
-            keys = tuple(cell.key for cell in wanted)
-            job = Job(study, tuple(sets), keys, shas, state, data, storage, commit())
-            with Bar(plan, rows, wanted) as told:
-                for standing in supervise(ledger, job, min(workers or cores(), len(wanted))):
-                    rows = _merge(plan, rows, standing)
-                    found.write(rows)
-                    told(rows)
-            standing = ledger.standing()
-            rows = _merge(plan, rows, standing)
-            found.write(rows)
+            processes = min(workers or cores(), len(wanted))
+            standings = supervise(session.ledger, session.job(wanted), processes)
+            with Bar(plan, session.rows, wanted) as bar, closing(standings):
+                seen = None
+                for standing in standings:
+                    if (ended := standing.accepted.keys() | standing.crashed.keys()) != seen:
+                        seen = ended
+                        session.merge(prefer)
+                        bar(session.rows)
     finally:
-        _write_curves(plan, standing.accepted, found, state)
-    if rows:
-        table = found.table()
-        for figure in plan.figures:
-            if figures.stale(figure, table, found.folder):
-                figures.draw(figure, table, found.folder)
-    return _conclude(plan, rows, wanted, study)
+        session.recover()
+        session.merge(prefer)
+        session.write_curves()
+    session.draw()
+    return _conclude(session, wanted)
 
 
-def study_status(
-    study: str, sets: Sequence[str], state: Path, results: Path, data: Path, storage: str | None
-) -> dict[str, Any]:
-    """Counts of a study's cells; reads and writes nothing else."""
-    plan = load(study, sets)
-    found = Results(results, plan)
-    shas = _shas(plan, data)
-    rows = found.rows(shas)
+def run_worker(session: Session) -> int:
+    """Works on a study beside others, and leaves results to `collect`."""
+    from harness.sweep.worker import work
+
+    _check_precision(session.plan)
+    session.recover()
+    wanted = session.wanted(session.ledger.standing())
+    work(session.job(wanted), (signal.SIGINT, signal.SIGTERM))
+    return 0
+
+
+def collect(session: Session, prefer: str | None) -> int:
+    """Writes rows, curves and figures from ledger and tracker."""
+    session.merge(prefer)
+    session.write_curves()
+    session.draw()
+    return _conclude(session, [])
+
+
+def verify(session: Session) -> list[str]:
+    """What ledger, tracker and results do not agree on, a line each."""
+    from harness.sweep.worker import endings
+
+    plan, ledger = session.plan, session.ledger
+    problems = []
+    accepted = ledger.standing().accepted
+    curves = session.results.curves.runs()
+    for cell in plan.cells:
+        if cell.key not in accepted:
+            continue
+        if cell.key not in session.rows:
+            problems.append(
+                f"{cell.key}: done in the ledger, no row; harness collect {session.study}"
+            )
+            continue
+        mine = row(plan, cell, accepted[cell.key])
+        for name, (there, here) in differences(session.rows[cell.key], mine).items():
+            problems.append(f"{cell.key}: {name} is {there} in runs.csv, {here} in the ledger")
+        if cell.key not in curves:
+            problems.append(f"{cell.key}: no curves; harness collect {session.study}")
+    attempts = ledger.attempts()
+    ended = endings(attempts)
+    tracked = {int(run.data.tags["attempt"]): run for run in session.tracker.runs()}
+    for number, trial in attempts.items():
+        key, run = trial.user_attrs["cell"], tracked.pop(number, None)
+        if number not in ended:
+            if not holds(trial.user_attrs["lease"]):
+                problems.append(
+                    f"{key}: attempt {number} was left open; harness recover {session.study}"
+                )
+            continue
+        status, record = ended[number]
+        if run is None:
+            if status == "FINISHED":  # others may have ended before the tracker knew of them
+                problems.append(f"{key}: attempt {number} is {status}, unknown to the tracker")
+            continue
+        expected = [status, record.get("outcome"), record.get("reason")]
+        found = [run.info.status, *(run.data.tags.get(name) for name in ("outcome", "reason"))]
+        if expected != found:
+            problems.append(f"{key}: attempt {number} is {expected}, {found} in the tracker")
+    problems += [f"the tracker's run of attempt {n} is not in the ledger" for n in sorted(tracked)]
+    return problems
+
+
+def study_status(session: Session) -> dict[str, Any]:
+    """Counts of a study's cells."""
+    plan, rows = session.plan, session.rows
     running: set[str] = set()
     accepted: Mapping[str, Any] = {}
-    if storage or (state / "ledger.db").exists():
-        from harness.sweep.ledger import Ledger
-
-        standing = Ledger(plan.name, state, storage, shas).standing()
+    if session.has_ledger:
+        standing = session.ledger.standing()
         running, accepted = standing.running & plan.by_key.keys(), standing.accepted
-        rows = _merge(plan, rows, standing)
-    outcomes = [r["outcome"] for r in rows.values()]
+        rows = merged(plan, rows, standing, "results")
+    outcomes = Counter(r["outcome"] for r in rows.values())
     running -= rows.keys()
-    counts = {name: outcomes.count(name) for name in ("trained", *FAILED)}
-    missing = [cell for cell in plan.cells if cell.key not in rows and cell.key not in running]
+    missing = [cell for cell in plan.cells if cell.key not in rows.keys() | running]
     return {
         "study": plan.name,
         "cells": len(plan.cells),
-        **counts,
+        **{name: outcomes[name] for name in ("trained", *FAILED)},
         "running": len(running),
         "missing": len(missing),
-        "retired": len(found.retired()),
-        "imported": sum(
-            key not in accepted for key, r in rows.items() if r["outcome"] != "crashed"
-        ),
+        "retired": len(session.results.retired()),
+        "imported": sum(k not in accepted for k, r in rows.items() if r["outcome"] != "crashed"),
         "seconds_left": _seconds_left(plan, rows, missing),
     }
 
@@ -125,36 +162,6 @@ def _check_precision(plan: Plan) -> None:
         if not torch.cuda.is_available():
             where = f"{shown(plan.source)}: train.precision"
             raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
-
-
-def _shas(plan: Plan, data: Path) -> dict[str, str]:
-    """By cell: the hash of its corpus as it is at hand."""
-    options = {cell.config.data for cell in plan.cells}
-    at_hand = {option: data_sha(option, data) for option in options}
-    return {cell.key: at_hand[cell.config.data] for cell in plan.cells}
-
-
-def _merge(plan: Plan, rows: Mapping[str, Row], standing: Any) -> dict[str, Row]:
-    """The rows with what the ledger has added; a crash never replaces a result."""
-    merged = {key: r for key, r in rows.items() if r["outcome"] != "crashed"}
-    for key, record in {**standing.crashed, **standing.accepted}.items():
-        if key in plan.by_key and key not in merged:
-            merged[key] = row(plan, plan.by_key[key], record)
-    return merged
-
-
-def _wanted(plan: Plan, rows: Mapping[str, Row], crashed: Mapping[str, Any]) -> list[Cell]:
-    done = {key for key, r in rows.items() if r["outcome"] != "crashed"} | crashed.keys()
-    return [cell for cell in plan.cells if cell.key in plan.chosen and cell.key not in done]
-
-
-def _write_curves(plan: Plan, accepted: Mapping[str, Any], found: Results, state: Path) -> None:
-    absent = [key for key in accepted if key in plan.by_key and key not in found.runs_with_curves()]
-    if absent:
-        from harness.sweep.tracking import Tracker
-
-        tracker = Tracker(plan.name, state)
-        found.write_curves({key: tracker.curves(accepted[key]["tracked"]) for key in absent})
 
 
 def _seconds_left(plan: Plan, rows: Mapping[str, Row], missing: list[Cell]) -> float | None:
@@ -198,14 +205,13 @@ class Bar:
         self.shown = words
 
 
-def _conclude(plan: Plan, rows: Mapping[str, Row], wanted: list[Cell], study: str) -> int:
+def _conclude(session: Session, wanted: list[Cell]) -> int:
+    rows = session.rows
     crashed = [r for r in rows.values() if r["outcome"] == "crashed"]
     for r in crashed:
         print(f"crashed: {r['run_id']} ({r['reason']}); try again with --retry", file=sys.stderr)
     unfinished = [cell for cell in wanted if cell.key not in rows]
     if unfinished:
-        print(
-            f"{len(unfinished)} cells are unfinished; continue with 'harness run {study}'",
-            file=sys.stderr,
-        )
+        again = f"continue with 'harness run {session.study}'"
+        print(f"{len(unfinished)} cells are unfinished; {again}", file=sys.stderr)
     return 1 if crashed or unfinished else 0

@@ -35,7 +35,10 @@ def number(value: Any) -> float | int | None:
                 value = float(value)
             except ValueError:
                 return None
-    return value if math.isfinite(value) else None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond any float
+        return None
 
 
 def _reader(
@@ -51,7 +54,7 @@ def _reader(
         )
         if not fits or read is None:
             raise PydanticCustomError("expected", "expected {words}", {"words": words})
-        return int(read) if whole else float(read)
+        return int(read) if whole else float(read) + 0.0  # -0.0 is 0.0
 
     return BeforeValidator(check)
 
@@ -76,14 +79,14 @@ def one_line(error: ErrorDetails, known: Mapping[str, Iterable[str]]) -> str:
     if kind == "extra_forbidden":
         section = ".".join(path[:-1])
         hint = did_you_mean(path[-1], known.get(section, ()))
-        return f"{section}{': ' if section else ''}unknown field '{path[-1]}'{hint}"
+        return f"{section}{': ' if section else ''}unknown field {path[-1]!r}{hint}"
     if kind == "missing":
         return f"{field}: missing; it has no default, so name a value"
     if kind == "union_tag_not_found":
         return f"{field}.name: missing; name a task"
     if kind == "union_tag_invalid":
         tasks = [tag.strip("'") for tag in context["expected_tags"].split(", ")]
-        return f"{field}.name: unknown task '{context['tag']}'{did_you_mean(context['tag'], tasks)}"
+        return f"{field}.name: unknown task {context['tag']!r}{did_you_mean(context['tag'], tasks)}"
     if kind == "literal_error":
         choices = [c.strip("'") for c in context["expected"].replace(" or ", ", ").split(", ")]
         return f"{field}: unknown value {_plain(value)}{did_you_mean(str(value), choices)}"

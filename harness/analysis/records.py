@@ -4,10 +4,7 @@ Rows are text from the moment they are formatted, so that the same rows are the 
 """
 
 import csv
-import gzip
 import io
-import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.analysis.files import CurvesFile, replace
 from harness.errors import ConfigError, MissingRuns
 from harness.sweep.study import Cell, Plan, spelling
 from harness.training.curves import Curves
@@ -63,10 +61,6 @@ TEXT = {
     "finished",
 }
 REQUIRED = {"run_id", "outcome", "data_sha"}
-CURVES_BYTES, CURVES_STEPS = (
-    2**20,
-    100,
-)  # below 1 MiB a study; steps after the first 51, to begin with
 
 
 @dataclass(frozen=True)
@@ -93,10 +87,11 @@ class Results:
         """
         found: dict[str, Row] = {}
         for r in self._on_file():
-            key, sha = r["run_id"], r["data_sha"]
-            fits = not shas or r["outcome"] == "crashed" or sha == shas.get(key)
-            if key in self.plan.by_key and fits:
-                found.setdefault(key, r)
+            key, cell = r["run_id"], self.plan.by_key.get(r["run_id"])
+            fits = not shas or r["outcome"] == "crashed" or r["data_sha"] == shas.get(key)
+            if cell and fits and key not in found:
+                # The plan knows what a cell is called now, even if another plan wrote the row.
+                found[key] = {**r, **_identity(self.plan, cell), **_axis_values(self.plan, cell)}
         return found
 
     def retired(self) -> list[Row]:
@@ -126,18 +121,13 @@ class Results:
     def _on_file(self) -> list[Row]:
         return [*_read(self.folder / "runs.csv"), *_read(self.folder / "retired.csv")]
 
-    def write_curves(self, curves: Mapping[str, Curves]) -> None:
-        """Adds curves by run_id to those at hand, steps spaced so that the file is below 1 MiB."""
-        path = self.folder / "curves.csv.gz"
-        at_hand = _read_curves(path)
-        for spaced in (CURVES_STEPS, 50, 25, 10, 0):
-            content = _pack(self.plan, curves, at_hand, spaced)
-            if len(content) < CURVES_BYTES:
-                break
-        replace(path, content)
+    @property
+    def curves(self) -> CurvesFile:
+        return CurvesFile(self.folder / "curves.csv.gz")
 
-    def runs_with_curves(self) -> set[str]:
-        return set(_read_curves(self.folder / "curves.csv.gz"))
+    def write_curves(self, curves: Mapping[str, Curves]) -> None:
+        """Adds curves by run_id to those at hand, in the plan's order."""
+        self.curves.write(curves, [cell.key for cell in self.plan.cells])
 
     def table(self) -> Table:
         """What has been measured, as frames; MissingRuns when there is nothing at all."""
@@ -161,10 +151,7 @@ class Results:
         frame = pd.DataFrame(missing, columns=_head(self.plan.axes))
         for name in frame.columns.difference(list(text)):
             frame[name] = pd.to_numeric(frame[name], errors="coerce")
-        curves = pd.read_csv(
-            io.StringIO(_csv_of_curves(_read_curves(self.folder / "curves.csv.gz")))
-        )
-        return Table(self.plan.name, self.plan.axes, runs, curves, frame)
+        return Table(self.plan.name, self.plan.axes, runs, self.curves.frame(), frame)
 
     def _is_text(self, axis: str) -> bool:
         place = self.plan.axes.index(axis)
@@ -178,20 +165,11 @@ def row(plan: Plan, cell: Cell, record: Mapping[str, Any]) -> Row:
     return {**identity, "tuned_over": "0", "data_sha": "", **measured}
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Writes a file so that a reader sees the old one or the new one, and never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.read_bytes() == content:
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def differences(one: Row, other: Row) -> dict[str, tuple[str, str]]:
+    """Columns in which two rows of a run differ, cost and provenance aside, with both values."""
+    names = [name for name in {**one, **other} if name not in (*COST, *PROVENANCE)]
+    pairs = {name: (one.get(name, ""), other.get(name, "")) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _identity(plan: Plan, cell: Cell) -> Row:
@@ -260,40 +238,3 @@ def _read(path: Path) -> list[Row]:
         ):
             raise ConfigError(f"{path}: line {number}: not a whole row of runs; restore the file")
     return rows
-
-
-CurveRows = dict[str, list[tuple[str, str, str, str]]]  # by run_id: step, series, block, value
-
-
-def _read_curves(path: Path) -> CurveRows:
-    curves: CurveRows = {}
-    if not path.exists():
-        return curves
-    try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-            for run, step, series, block, value in list(csv.reader(file))[1:]:
-                curves.setdefault(run, []).append((step, series, block, value))
-    except (OSError, EOFError, ValueError) as error:
-        raise ConfigError(f"{path}: not readable: {error}; remove it and run again") from None
-    return curves
-
-
-def _pack(plan: Plan, curves: Mapping[str, Curves], at_hand: CurveRows, spaced: int) -> bytes:
-    packed: CurveRows = {}
-    for cell in plan.cells:
-        if cell.key in curves:
-            packed[cell.key] = [
-                (str(step), series, "" if block is None else str(block), "%.4g" % value)
-                for step, series, block, value in curves[cell.key].thinned(spaced)
-                if not math.isnan(value)
-            ]
-        elif cell.key in at_hand:
-            packed[cell.key] = at_hand[cell.key]
-    packed |= {key: rows for key, rows in at_hand.items() if key not in packed}  # retired
-    return gzip.compress(_csv_of_curves(packed).encode(), mtime=0)
-
-
-def _csv_of_curves(curves: CurveRows) -> str:
-    lines = ["run_id,step,series,block,value"]
-    lines += [",".join((run, *values)) for run, rows in curves.items() for values in rows]
-    return "\n".join(lines) + "\n"

@@ -44,7 +44,7 @@ class Scheme:
         for name, value in given.items():
             if name not in self.options:
                 hint = did_you_mean(name, self.options) if self.options else " (it has no options)"
-                raise ConfigError(f"scheme_options: {self.name} has no option '{name}'{hint}")
+                raise ConfigError(f"scheme_options: {self.name} has no option {name!r}{hint}")
             checked[name] = _typed(name, value, hints[name])
         return {name: v for name, v in sorted(checked.items()) if v != self.options[name]}
 
@@ -83,7 +83,7 @@ def find(name: str) -> Scheme:
     """The scheme of that name, built-in or from an entry point; ConfigError if there is none."""
     schemes = all_schemes()
     if name not in schemes:
-        raise ConfigError(f"scheme: unknown scheme '{name}'{did_you_mean(name, schemes)}")
+        raise ConfigError(f"scheme: unknown scheme {name!r}{did_you_mean(name, schemes)}")
     return schemes[name]
 
 

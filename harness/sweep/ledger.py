@@ -5,33 +5,39 @@ the lowest number. Of several attempts at one cell that begin at once, the lowes
 """
 
 import math
-import os
-import socket
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import optuna
 from filelock import FileLock
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import event
 
+from harness.sweep.lease import RENEWED, holds, lease
+
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 BUSY_SECONDS = 60  # a writer waits so long for another
+LOST_ATTEMPTS = 5  # after which a cell counts as crashed
+CRASH_OF_LOST = {"outcome": "crashed", "reason": "WorkerLost"}
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try to train a cell."""
+    """One try to train a cell. `lost` is set when its lease was taken away."""
 
     key: str
     number: int
     trial_id: int
     attempts: int  # tries at the cell so far, this one included
+    lost: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
@@ -41,6 +47,17 @@ class Standing:
     accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
     crashed: dict[str, dict[str, Any]] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Cell:
+    """A cell's ended attempts."""
+
+    tries: int = 0
+    accepted: FrozenTrial | None = None
+    errors: list[FrozenTrial] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    wasted: list[int] = field(default_factory=list)  # complete, but not the lowest
 
 
 class Ledger:
@@ -53,108 +70,190 @@ class Ledger:
         self._shas = shas
         state.mkdir(parents=True, exist_ok=True)
         url = url or f"sqlite:///{state.resolve() / 'ledger.db'}"
-        # A new database is made by one process; several at once crash (measured with optuna 5.0.0).
+        # A new database is made by one process; several at once crash (measured, optuna 5.0.0).
         with FileLock(state / "ledger.lock"):
-            storage = RDBStorage(url, engine_kwargs=_engine_options(url))
+            database = RDBStorage(url, engine_kwargs=_engine_options(url))
             if url.startswith("sqlite"):
-                _begin_immediate(storage)
+                _begin_immediate(database)
+            self._storage = optuna.storages.get_storage(database)
             self._study = optuna.create_study(
-                storage=storage, study_name=study, load_if_exists=True, direction="minimize"
+                storage=self._storage, study_name=study, load_if_exists=True, direction="minimize"
             )
+        self._cells: dict[str, _Cell] = {}
+        self._open: dict[int, FrozenTrial] = {}
+        self._known = 0
 
     def claim(self, keys: Iterable[str]) -> Attempt | None:
         """Begins an attempt at the first key that is neither done, crashed nor being tried."""
         keys = list(keys)
         while True:
+            self.recover()
             standing = self.standing()
             taken = standing.accepted.keys() | standing.crashed.keys() | standing.running
             key = next((key for key in keys if key not in taken), None)
             if key is None:
                 return None
             token = uuid.uuid4().hex
-            owner = {"host": socket.gethostname(), "pid": os.getpid()}
-            attributes = {"cell": key, "token": token, "owner": owner}
+            attributes = {"cell": key, "token": token, "lease": lease()}
             self._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=attributes))
-            trials = [t for t in self._trials() if t.user_attrs.get("cell") == key]
-            mine = next(t for t in trials if t.user_attrs["token"] == token)
-            rivals = [t for t in trials if t.state == TrialState.RUNNING or self._counts(t)]
-            if min(t.number for t in rivals) == mine.number:
-                tries = sum(t.user_attrs.get("ended") != "duplicate" for t in trials)
-                return Attempt(key, mine.number, mine._trial_id, tries)
-            self._end(mine._trial_id, TrialState.FAIL, ended="duplicate")
+            self._refresh()
+            rivals = [t for t in self._open.values() if t.user_attrs.get("cell") == key]
+            mine = next(t for t in rivals if t.user_attrs["token"] == token)
+            cell = self._cells.get(key, _Cell())
+            if not cell.accepted and min(t.number for t in rivals) == mine.number:
+                return Attempt(key, mine.number, mine._trial_id, cell.tries + 1)
+            self._end(mine._trial_id, TrialState.FAIL, {"ended": "duplicate"})
 
-    def done(self, attempt: Attempt, record: dict[str, Any], run: str) -> None:
-        """A completed measurement; `run` is the tracker's name of the attempt."""
-        loss = record.get("final_loss")
-        value = (
-            loss if loss is not None and math.isfinite(loss) else math.inf
-        )  # NaN would be a failure
-        self._end(
-            attempt.trial_id, TrialState.COMPLETE, value, ended="done", record=record, run=run
-        )
+    @contextmanager
+    def kept(self, attempt: Attempt) -> Iterator[None]:
+        """Renews the attempt's lease in a thread for as long as the block runs."""
+        over = threading.Event()
 
-    def error(self, attempt: Attempt, record: dict[str, Any], error: str) -> None:
+        def renew() -> None:
+            while not over.wait(RENEWED):
+                try:
+                    self._storage.set_trial_user_attr(attempt.trial_id, "lease", lease())
+                except UpdateFinishedTrialError:
+                    attempt.lost.set()
+                    return
+                except Exception:  # a busy database; the lease outlasts five renewals
+                    continue
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def done(self, attempt: Attempt, record: Mapping[str, Any], run: str) -> bool:
+        """A completed measurement; `run` is the tracker's name of the attempt. False if the attempt
+        had been given up in the meantime."""
+        told = {"record": dict(record), "run": run, "ended": "done"}  # "ended" last: `recover`
+        return self._end(attempt.trial_id, TrialState.COMPLETE, told, _value(record))
+
+    def error(self, attempt: Attempt, record: Mapping[str, Any], error: str) -> bool:
         """An exception in our process: the cell counts as crashed until `retry`."""
-        self._end(attempt.trial_id, TrialState.FAIL, ended="error", record=record, error=error)
+        told = {"record": dict(record), "error": error, "ended": "error"}
+        return self._end(attempt.trial_id, TrialState.FAIL, told)
 
-    def release(self, attempt: Attempt) -> None:
+    def release(self, attempt: Attempt) -> bool:
         """The attempt was interrupted; its cell is free again."""
-        self._end(attempt.trial_id, TrialState.FAIL, ended="released")
+        return self._end(attempt.trial_id, TrialState.FAIL, {"ended": "released"})
 
     def retry(self) -> None:
-        """Crashes until now no longer count."""
-        self._study.set_user_attr("retry_from", len(self._trials()))
+        """Errors and lost attempts until now no longer count."""
+        self._study.set_user_attr("retry_from", len(self._study.get_trials(deepcopy=False)))
 
     def recover(self) -> list[int]:
-        """Ends attempts whose process on this host is gone; gives their numbers."""
-        lost = []
-        for trial in self._trials():
-            if trial.state != TrialState.RUNNING:
+        """Ends the attempts whose workers are gone; their numbers. One that had left its record is
+        done, for nothing was missing but the last word."""
+        self._refresh()
+        ended = []
+        for trial in list(self._open.values()):
+            attributes = trial.user_attrs
+            if "lease" in attributes and holds(attributes["lease"]):
                 continue
-            owner = trial.user_attrs.get("owner")
-            if owner and owner["host"] == socket.gethostname() and not _alive(owner["pid"]):
-                self._end(trial._trial_id, TrialState.FAIL, ended="lost")
-                lost.append(trial.number)
-        return lost
+            if attributes.get("ended") == "done":
+                value = _value(attributes["record"])
+                over = self._end(trial._trial_id, TrialState.COMPLETE, {}, value)
+            else:
+                over = self._end(trial._trial_id, TrialState.FAIL, {"ended": "lost"})
+            if over:
+                ended.append(trial.number)
+        self._refresh()
+        return ended
 
     def standing(self) -> Standing:
-        standing = Standing()
+        """Each cell's state; a cell that is done is nothing else."""
+        self._refresh()
         since = self._study.user_attrs.get("retry_from", 0)
-        for trial in self._trials():
-            key, ended = trial.user_attrs.get("cell"), trial.user_attrs.get("ended")
-            if key is None:
-                continue
-            if self._counts(trial):
-                attributes = trial.user_attrs
-                record = {**attributes["record"], "tracked": attributes["run"]}
-                standing.accepted.setdefault(key, record)
-            elif trial.state == TrialState.RUNNING:
-                standing.running.add(key)
-            elif ended == "error" and trial.number >= since:
-                standing.crashed[key] = trial.user_attrs["record"]
-        standing.running -= standing.accepted.keys()
-        for key in standing.accepted.keys() | standing.running:
-            standing.crashed.pop(key, None)
+        standing = Standing()
+        open_keys = {t.user_attrs.get("cell") for t in self._open.values()} - {None}
+        for key, cell in self._cells.items():
+            if cell.accepted:
+                attributes = cell.accepted.user_attrs
+                standing.accepted[key] = {**attributes["record"], "tracked": attributes["run"]}
+            elif key not in open_keys:
+                errors = [t for t in cell.errors if t.number >= since]
+                lost = [number for number in cell.lost if number >= since]
+                if errors:
+                    standing.crashed[key] = errors[-1].user_attrs["record"]
+                elif len(lost) >= LOST_ATTEMPTS:
+                    standing.crashed[key] = {**CRASH_OF_LOST, "attempts": cell.tries}
+        standing.running = open_keys - standing.accepted.keys()
         return standing
 
-    def _counts(self, trial: FrozenTrial) -> bool:
-        """Whether a trial is a completed measurement on the corpus at hand."""
-        if trial.state != TrialState.COMPLETE:
-            return False
-        key, record = trial.user_attrs["cell"], trial.user_attrs["record"]
-        return bool(record["data_sha"] == self._shas.get(key, record["data_sha"]))
+    def wasted(self) -> int:
+        """Complete attempts at cells that a lower one had completed: no error, but a cost."""
+        self._refresh()
+        return sum(len(cell.wasted) for cell in self._cells.values())
 
-    def _trials(self) -> list[FrozenTrial]:
-        trials: list[FrozenTrial] = self._study.get_trials(deepcopy=False)
-        return trials
+    def attempts(self) -> dict[int, FrozenTrial]:
+        """Every trial that is or was an attempt at a cell, by number."""
+        trials = self._study.get_trials(deepcopy=False)
+        return {
+            t.number: t
+            for t in trials
+            if "cell" in t.user_attrs and t.user_attrs.get("ended") != "duplicate"
+        }
+
+    def _refresh(self) -> None:
+        """Takes in what has changed: open trials, and those that are new."""
+        trials = self._study.get_trials(deepcopy=False)
+        for trial in [*(trials[n] for n in self._open), *trials[self._known :]]:
+            if trial.state.is_finished():
+                self._open.pop(trial.number, None)
+                self._take_in(trial)
+            else:
+                self._open[trial.number] = trial
+        self._known = len(trials)
+
+    def _take_in(self, trial: FrozenTrial) -> None:
+        attributes = trial.user_attrs
+        if "cell" not in attributes or attributes.get("ended") == "duplicate":
+            return
+        cell = self._cells.setdefault(attributes["cell"], _Cell())
+        cell.tries += 1
+        if trial.state == TrialState.COMPLETE:
+            if attributes["record"]["data_sha"] not in (None, self._sha(trial)):
+                return
+            first, second = cell.accepted, trial
+            if first and first.number > second.number:
+                first, second = second, first
+            cell.accepted = first or second
+            if first:
+                cell.wasted.append(second.number)
+        elif attributes.get("ended") == "error":
+            cell.errors.append(trial)
+        elif attributes.get("ended") == "lost":
+            cell.lost.append(trial.number)
+
+    def _sha(self, trial: FrozenTrial) -> Any:
+        return self._shas.get(trial.user_attrs["cell"], trial.user_attrs["record"]["data_sha"])
 
     def _end(
-        self, trial_id: int, state: TrialState, value: float | None = None, **attributes: Any
-    ) -> None:
-        trial = optuna.Trial(self._study, trial_id)
-        for name, content in attributes.items():  # those of ended trials cannot change
-            trial.set_user_attr(name, content)
-        self._study.tell(trial, value, state)
+        self,
+        trial_id: int,
+        state: TrialState,
+        attributes: Mapping[str, Any],
+        value: float | None = None,
+    ) -> bool:
+        """False if the trial had been ended by another."""
+        values = None if value is None else [value]
+        with suppress(UpdateFinishedTrialError):
+            for name, content in attributes.items():  # those of ended trials cannot change
+                self._storage.set_trial_user_attr(trial_id, name, content)
+            self._storage.set_trial_state_values(trial_id, state, values)
+            return True
+        return False
+
+
+def _value(record: Mapping[str, Any]) -> float:
+    """The objective: infinity where there is no loss, for NaN would be a failed trial."""
+    loss = record.get("final_loss")
+    return loss if loss is not None and math.isfinite(loss) else math.inf
 
 
 def _engine_options(url: str) -> dict[str, Any]:
@@ -171,13 +270,3 @@ def _begin_immediate(storage: RDBStorage) -> None:
     @event.listens_for(storage.engine, "begin")
     def begin(connection: Any) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -4,6 +4,7 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # MLflow looks for git and
 
 from filelock import FileLock
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 
 from harness.training.config import Config, canonical
 from harness.training.curves import Curves
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
+
+Ending = tuple[str, Mapping[str, Any]]  # MLflow's status, and the record of the attempt
 
 FLUSH_SECONDS, FLUSH_METRICS = 5.0, 1000  # MLflow takes at most 1000 metrics a batch
 
@@ -46,6 +49,7 @@ class Tracker:
         self.study = study
 
     def start(self, config: Config, attempt: int) -> "TrackedRun":
+        """A run for an attempt, which is told by its number in the ledger."""
         name = f"{config.scheme}-{config.model.depth}-seed{config.seed}"
         tags = {"study": self.study, "run_id": config.run_id, "attempt": str(attempt)}
         run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
@@ -54,10 +58,30 @@ class Tracker:
         return TrackedRun(self.client, run)
 
     def curves(self, run: str) -> Curves:
-        """Every series of an ended run."""
+        """Every series of an attempt that has come to its end."""
         with tempfile.TemporaryDirectory() as folder:
             path = self.client.download_artifacts(run, "curves.npz", folder)
             return Curves.loads(Path(path).read_bytes())
+
+    def runs(self, status: str | None = None) -> Iterator[Run]:
+        """The experiment's runs, by pages."""
+        wanted, token = f"attributes.status = '{status}'" if status else "", None
+        while True:
+            page = self.client.search_runs([self.experiment], wanted, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def close(self, endings: Mapping[int, Ending]) -> int:
+        """Ends runs whose attempts have ended without them, as theirs did; how many."""
+        closed = 0
+        for run in list(self.runs("RUNNING")):
+            ending = endings.get(int(run.data.tags["attempt"]))
+            if ending:
+                TrackedRun(self.client, run.info.run_id).end(*ending)
+                closed += 1
+        return closed
 
 
 class TrackedRun:
@@ -68,28 +92,30 @@ class TrackedRun:
         self._pending: list[Metric] = []
         self._flushed = time.monotonic()
 
-    def log(self, step: int, scalars: dict[str, float]) -> None:
+    def log(self, step: int, scalars: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
         self._pending += [Metric(name, value, now, step) for name, value in scalars.items()]
         full = len(self._pending) > FLUSH_METRICS - 50
         if full or time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._flush()
 
-    def finish(self, record: dict[str, Any], curves: Curves) -> None:
-        """Divergence is an outcome of a finished run: a tag, and a finite metric that says when."""
-        if record.get("diverged_at") is not None:
-            self.log(record["diverged_at"], {"diverged_at": float(record["diverged_at"])})
+    def keep(self, curves: Curves) -> None:
+        """Stores all series and the scalars that are still in hand."""
+        self._flush()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "curves.npz"
             path.write_bytes(curves.dumps())
             self.client.log_artifact(self.run, str(path))
-        self.end("FINISHED", record["outcome"], record.get("reason"))
 
-    def end(self, status: str, outcome: str | None = None, reason: str | None = None) -> None:
-        """`status` as MLflow names it: FINISHED, FAILED or KILLED."""
+    def end(self, status: str, record: Mapping[str, Any] | None = None) -> None:
+        """`status` as MLflow names it. Divergence is an outcome of a finished run: a tag, and a
+        finite metric that says when."""
+        record = record or {}
+        if record.get("diverged_at") is not None:
+            self.log(record["diverged_at"], {"diverged_at": float(record["diverged_at"])})
         self._flush()
-        tags = {"outcome": outcome, "reason": reason}
-        self.client.log_batch(self.run, tags=[RunTag(k, v) for k, v in tags.items() if v])
+        tags = [RunTag(name, record[name]) for name in ("outcome", "reason") if record.get(name)]
+        self.client.log_batch(self.run, tags=tags)
         self.client.set_terminated(self.run, status)
 
     def _flush(self) -> None:

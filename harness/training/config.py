@@ -175,7 +175,9 @@ def parse(given: Mapping[str, Any], source: str) -> Config:
     try:
         return Config.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        errors = error.errors(include_url=False)
+        # A misspelt field is also a missing one; the misspelling is what helps.
+        first = min(errors, key=lambda each: each["type"] != "extra_forbidden")
         raise ConfigError(f"{source}: {one_line(first, _known_fields(given))}") from None
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None

@@ -106,9 +106,10 @@ def test_four_workers_on_an_empty_directory_claim_each_cell_once(tmp_path: Path)
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     ledger = Ledger("s", tmp_path, None, {})
-    complete = [t.user_attrs["cell"] for t in ledger._trials() if t.state == TrialState.COMPLETE]
+    trials = ledger.attempts().values()
+    complete = [t.user_attrs["cell"] for t in trials if t.state == TrialState.COMPLETE]
     assert sorted(complete) == sorted(keys)
-    assert not [t for t in ledger._trials() if t.state == TrialState.RUNNING]
+    assert not [t for t in trials if t.state == TrialState.RUNNING]
 
 
 def _claim_and_leave(state: Path) -> None:

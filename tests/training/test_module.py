@@ -139,3 +139,21 @@ def test_cross_entropy_is_computed_in_float32() -> None:
     assert loss.dtype == torch.float32
     exact = math.log(math.exp(1.0) + math.exp(2.0) + math.exp(0.5)) - 1.0
     assert float(loss) == pytest.approx(exact, rel=1e-6)
+
+
+def test_validation_runs_in_the_precision_of_training(
+    config: Callable[..., Config], models: list[Any]
+) -> None:
+    c = config({"train.precision": "bf16-mixed"})
+    record, _ = train(c, HERE)
+    model, sums, count = models[0].eval(), {True: 0.0, False: 0.0}, 0
+    for arrays in validation(c, HERE):
+        kept = torch.from_numpy(arrays.targets_BT >= 0)
+        targets = torch.from_numpy(arrays.targets_BT)[kept]
+        count += len(targets)
+        for mixed in sums:
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                logits = model(torch.from_numpy(arrays.inputs_BT))[kept].double()
+            sums[mixed] -= float(logits.log_softmax(-1).gather(1, targets[:, None]).sum())
+    assert record["final_loss"] == pytest.approx(sums[True] / count, rel=1e-6)
+    assert record["final_loss"] != pytest.approx(sums[False] / count, rel=1e-5)

@@ -82,7 +82,7 @@ def nats(logits_BTV: Tensor, targets_BT: Tensor, smoothing: float = 0.0) -> tupl
 
 
 def gradient(model: Any, step: list[Batch], smoothing: float = 0.0) -> float:
-    """Leaves dL/dtheta in .grad, L the mean of the batches' means; gives the token-weighted loss."""
+    """Leaves the gradient of the batches' mean of means in .grad; gives the token-weighted loss."""
     model.zero_grad()
     total, targets = 0.0, 0
     for batch in step:
