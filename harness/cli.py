@@ -185,7 +185,7 @@ def plot(
     if len(evidence.missing) and not partial:
         raise MissingRuns(
             f"{plan.name}: {len(evidence.missing)} of {len(plan.cells)} cells have no run; "
-            f"make them with 'harness run {study}', or draw what is there with --partial"
+            f"make them with '{plan.command}', or draw what is there with --partial"
         )
     for each in chosen:
         typer.echo(figures.draw(each, evidence, found.folder))

@@ -1,22 +1,26 @@
 """What the commands on a study do, each given a Session."""
 
+import os
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from harness.analysis.records import Row, differences, row
-from harness.errors import ConfigError
-from harness.session import Session, merged
+from harness.analysis.records import Row, differences
+from harness.errors import redacted
+from harness.session import Session, disagreeing, merged
 from harness.sweep.lease import holds
-from harness.sweep.study import Cell, Plan, shown
+from harness.sweep.study import Cell, Plan
+
+if TYPE_CHECKING:
+    from harness.sweep.ledger import Standing
 
 FAILED = ("stalled", "diverged", "crashed")
 
@@ -25,17 +29,14 @@ def run_study(
     session: Session, workers: int | None, retry: bool, dry_run: bool, prefer: str | None
 ) -> int:
     """Runs a study's missing cells and writes all that follows from them; the exit code."""
-    plan = session.plan
-    _check_precision(plan)
+    session.check()
     if dry_run:
-        wanted = session.wanted()
-        for cell in wanted:
-            print(cell.key, *(f"{a}={v}" for a, v in zip(plan.axes, cell.values, strict=True)))
-        print(f"{len(wanted)} of {len(plan.cells)} cells would run", file=sys.stderr)
-        return 0
+        return _say_what_would_run(session, retry)
 
-    from harness.sweep.worker import cores, supervise
+    from harness.sweep.worker import cores, supervise, warm_up
 
+    if session.wanted():
+        warm_up()
     if retry:
         session.ledger.retry()
     session.recover()
@@ -44,13 +45,13 @@ def run_study(
         if wanted:
             processes = min(workers or cores(), len(wanted))
             standings = supervise(session.ledger, session.job(wanted), processes)
-            with Bar(plan, session.rows, wanted) as bar, closing(standings):
-                seen = None
+            with Bar(session, wanted, processes) as bar, closing(standings):
+                seen = 0
                 for standing in standings:
-                    if (ended := standing.accepted.keys() | standing.crashed.keys()) != seen:
+                    if (ended := len(standing.accepted) + len(standing.crashed)) != seen:
                         seen = ended
                         session.merge(prefer)
-                        bar(session.rows)
+                        bar.show()
     finally:
         session.recover()
         session.merge(prefer)
@@ -59,11 +60,22 @@ def run_study(
     return _conclude(session, wanted)
 
 
+def _say_what_would_run(session: Session, retry: bool) -> int:
+    plan, standing = session.plan, None
+    if session.has_ledger:
+        standing = session.ledger.standing()
+        session.rows = merged(plan, session.rows, standing, "results")
+    for cell in (wanted := session.wanted(None if retry else standing)):
+        print(cell.key, *(f"{a}={v}" for a, v in zip(plan.axes, cell.values, strict=True)))
+    print(f"{len(wanted)} of {len(plan.cells)} cells would run", file=sys.stderr)
+    return 0
+
+
 def run_worker(session: Session) -> int:
     """Works on a study beside others, and leaves results to `collect`."""
     from harness.sweep.worker import work
 
-    _check_precision(session.plan)
+    session.check()
     session.recover()
     wanted = session.wanted(session.ledger.standing())
     work(session.job(wanted), (signal.SIGINT, signal.SIGTERM))
@@ -80,47 +92,46 @@ def collect(session: Session, prefer: str | None) -> int:
 
 def verify(session: Session) -> list[str]:
     """What ledger, tracker and results do not agree on, a line each."""
+    if not session.has_ledger:
+        return []
+    standing = session.ledger.standing()
+    return [*_rows_against_ledger(session, standing), *_tracker_against_ledger(session)]
+
+
+def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str]:
+    plan, rows, curves = session.plan, session.rows, session.results.curves.runs()
+    for cell in plan.cells:
+        key, mend = cell.key, f"mend it with '{plan.named('collect')}'"
+        if key in standing.accepted and key in rows and rows[key]["outcome"] != "crashed":
+            if key not in curves:
+                yield f"{key}: no curves; {mend}"
+        elif key in standing.accepted or key in standing.crashed.keys() - rows.keys():
+            yield f"{key}: ended in the ledger, no such row; {mend}"
+    for key, mine in disagreeing(plan, rows, standing).items():
+        for name, (there, here) in differences(rows[key], mine).items():
+            yield f"{key}: {name} is {there} in runs.csv, {here} in the ledger"
+
+
+def _tracker_against_ledger(session: Session) -> Iterator[str]:
     from harness.sweep.worker import endings
 
-    plan, ledger = session.plan, session.ledger
-    problems = []
-    accepted = ledger.standing().accepted
-    curves = session.results.curves.runs()
-    for cell in plan.cells:
-        if cell.key not in accepted:
-            continue
-        if cell.key not in session.rows:
-            problems.append(
-                f"{cell.key}: done in the ledger, no row; harness collect {session.study}"
-            )
-            continue
-        mine = row(plan, cell, accepted[cell.key])
-        for name, (there, here) in differences(session.rows[cell.key], mine).items():
-            problems.append(f"{cell.key}: {name} is {there} in runs.csv, {here} in the ledger")
-        if cell.key not in curves:
-            problems.append(f"{cell.key}: no curves; harness collect {session.study}")
-    attempts = ledger.attempts()
-    ended = endings(attempts)
-    tracked = {int(run.data.tags["attempt"]): run for run in session.tracker.runs()}
-    for number, trial in attempts.items():
-        key, run = trial.user_attrs["cell"], tracked.pop(number, None)
-        if number not in ended:
+    ended = endings(session.ledger)
+    tracked = {run.data.tags.get("token"): run for run in session.tracker.runs()}
+    for trial in session.ledger.attempts():
+        token, name = trial.user_attrs["token"], f"attempt {trial.number}"
+        run = tracked.get(token)
+        if token not in ended:
             if not holds(trial.user_attrs["lease"]):
-                problems.append(
-                    f"{key}: attempt {number} was left open; harness recover {session.study}"
-                )
-            continue
-        status, record = ended[number]
-        if run is None:
-            if status == "FINISHED":  # others may have ended before the tracker knew of them
-                problems.append(f"{key}: attempt {number} is {status}, unknown to the tracker")
-            continue
-        expected = [status, record.get("outcome"), record.get("reason")]
-        found = [run.info.status, *(run.data.tags.get(name) for name in ("outcome", "reason"))]
-        if expected != found:
-            problems.append(f"{key}: attempt {number} is {expected}, {found} in the tracker")
-    problems += [f"the tracker's run of attempt {n} is not in the ledger" for n in sorted(tracked)]
-    return problems
+                yield f"{name}: left open; mend it with '{session.plan.named('recover')}'"
+        elif run is None:
+            if ended[token][0] == "FINISHED":  # others may have ended before they were tracked
+                yield f"{name}: done, and unknown to the tracker"
+        else:
+            status, record = ended[token]
+            expected = [status, record.get("outcome"), record.get("reason")]
+            found = [run.info.status, *(run.data.tags.get(n) for n in ("outcome", "reason"))]
+            if expected != found:
+                yield f"{name}: {expected} in the ledger, {found} in the tracker"
 
 
 def study_status(session: Session) -> dict[str, Any]:
@@ -141,27 +152,25 @@ def study_status(session: Session) -> dict[str, Any]:
         **{name: outcomes[name] for name in ("trained", *FAILED)},
         "running": len(running),
         "missing": len(missing),
-        "retired": len(session.results.retired()),
+        "retired": session.results.retired(),
         "imported": sum(k not in accepted for k, r in rows.items() if r["outcome"] != "crashed"),
         "seconds_left": _seconds_left(plan, rows, missing),
     }
 
 
 def serve(state: Path, port: int) -> int:
+    """MLflow's page on this state's store, or the address of the server that tracks."""
     from harness.sweep.tracking import tracking_uri
 
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", tracking_uri(state)]
+    uri = tracking_uri(state)
+    if uri.startswith("http"):
+        print(f"the tracker is a server of its own: {redacted(uri)}")
+        return 0
+    command = [sys.executable, "-m", "mlflow", "server"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    return subprocess.run(command, check=False).returncode
-
-
-def _check_precision(plan: Plan) -> None:
-    if any(cell.config.train.precision == "16-mixed" for cell in plan.cells):
-        import torch
-
-        if not torch.cuda.is_available():
-            where = f"{shown(plan.source)}: train.precision"
-            raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
+    # By environment: a command line, with its password, is for all to see.
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri}
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def _seconds_left(plan: Plan, rows: Mapping[str, Row], missing: list[Cell]) -> float | None:
@@ -178,14 +187,15 @@ def _seconds_left(plan: Plan, rows: Mapping[str, Row], missing: list[Cell]) -> f
 class Bar:
     """Progress on stderr: cells done, failed, time left; line by line without a terminal."""
 
-    def __init__(self, plan: Plan, rows: Mapping[str, Row], wanted: list[Cell]) -> None:
-        self.plan, self.wanted, self.shown = plan, wanted, ""
+    def __init__(self, session: Session, wanted: list[Cell], processes: int) -> None:
+        self.session, self.wanted, self.processes = session, wanted, processes
+        self.shown = ""
         console = Console(stderr=True)
         self.live = console.is_terminal
-        columns = (TextColumn(plan.name), BarColumn(), TextColumn("{task.description}"))
+        columns = (TextColumn(session.plan.name), BarColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, console=console, disable=not self.live)
-        self.task = self.bar.add_task("", total=len(plan.cells))
-        self(rows)
+        self.task = self.bar.add_task("", total=len(session.plan.cells))
+        self.show()
 
     def __enter__(self) -> "Bar":
         self.bar.start()
@@ -194,24 +204,27 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def __call__(self, rows: Mapping[str, Row]) -> None:
+    def show(self) -> None:
+        plan, rows = self.session.plan, self.session.rows
         failed = sum(r["outcome"] in FAILED for r in rows.values())
-        left = _seconds_left(self.plan, rows, [c for c in self.wanted if c.key not in rows])
-        words = f"{len(rows)}/{len(self.plan.cells)} cells, {failed} failed"
-        words += "" if left is None else f", {left / 60:.1f} min of training left"
+        left = _seconds_left(plan, rows, [c for c in self.wanted if c.key not in rows])
+        words = f"{len(rows)}/{len(plan.cells)} cells, {failed} failed"
+        words += "" if left is None else f", {left / self.processes / 60:.1f} minutes left"
         self.bar.update(self.task, completed=len(rows), description=words)
         if words != self.shown and not self.live:
-            print(f"{self.plan.name}: {words}", file=sys.stderr, flush=True)
+            print(f"{plan.name}: {words}", file=sys.stderr, flush=True)
         self.shown = words
 
 
 def _conclude(session: Session, wanted: list[Cell]) -> int:
-    rows = session.rows
+    rows, crashes = session.rows, session.ledger.standing().crashed
     crashed = [r for r in rows.values() if r["outcome"] == "crashed"]
     for r in crashed:
-        print(f"crashed: {r['run_id']} ({r['reason']}); try again with --retry", file=sys.stderr)
+        last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
+        words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with --retry"
+        print(redacted(words), file=sys.stderr)
     unfinished = [cell for cell in wanted if cell.key not in rows]
     if unfinished:
-        again = f"continue with 'harness run {session.study}'"
+        again = f"continue with '{session.plan.command}'"
         print(f"{len(unfinished)} cells are unfinished; {again}", file=sys.stderr)
     return 1 if crashed or unfinished else 0

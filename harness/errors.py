@@ -1,18 +1,18 @@
-"""What can go wrong through no fault of ours: both reach the user as one line and exit code 2."""
+"""What can go wrong through no fault of ours: each reaches the user as one line."""
 
 import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 
 class ConfigError(Exception):
-    """The user's input is wrong; the message names file, field, value and remedy."""
+    """The user's input is wrong; the message names file, field, value and remedy. Exit code 2."""
 
 
 class MissingRuns(Exception):  # noqa: N818  the name says what is the matter
-    """Runs that are asked for do not exist; the message names the command that makes them."""
+    """Runs asked for do not exist; the message names the command that makes them. Exit code 2."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -23,7 +23,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Disagreement(Exception):  # noqa: N818
-    """Ledger and results tell different stories of a cell; the message names both."""
+    """Ledger and results differ on a cell; the message names both values. Exit code 1."""
 
 
 def surroundings(error: BaseException) -> str | None:
@@ -31,26 +31,30 @@ def surroundings(error: BaseException) -> str | None:
 
     None for what it does not know: that is ours to mend, and wants its traceback.
     """
-    again = "then give the same command again: what is finished is kept"
+    again = "put that right, then give the same command again: what is finished is kept"
     chain = [error]
-    while cause := chain[-1].__cause__ or chain[-1].__context__:
+    while cause := chain[-1].__cause__:
         chain.append(cause)
     for each in chain:
         if isinstance(each, OSError) and each.errno is not None and each.strerror:
             where = f"{each.filename}: " if each.filename else ""
-            return f"{where}{each.strerror}; put that right, {again}"
+            return f"{where}{each.strerror}; {again}"
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     if names & {"SQLAlchemyError", "StorageInternalError", "MlflowException"}:
         words = str(chain[-1]).split("\n")[0]
-        return f"a store (ledger or tracker) says: {words}; put that right, {again}"
+        return f"ledger or tracker: {words}; {again}"
     return None
 
 
 def redacted(text: str) -> str:
-    """The text without user names and passwords of the URLs that the environment gives us."""
+    """The text without the user names and passwords of the stores that the environment names."""
     for variable in ("HARNESS_STORAGE", "MLFLOW_TRACKING_URI"):
         url = urlsplit(os.environ.get(variable, ""))
-        for secret in (url.password, url.username):
-            for form in {secret, unquote(secret)} if secret else ():
-                text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "***", text)
+        secrets = [url.password, *(value for _, value in parse_qsl(url.query))]
+        for secret in filter(None, secrets):
+            for form in {secret, unquote(secret)}:
+                text = text.replace(form, "***")
+        for name in filter(None, {url.username, unquote(url.username or "")}):
+            # A name may be a word like any other: only where it is said as one.
+            text = re.sub(rf"(user(?: ?name)?[ =:]*[\"']?){re.escape(name)}\b", r"\1***", text)
     return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)

@@ -2,18 +2,23 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock
+from typing import TYPE_CHECKING
 
 from harness.analysis import figures
 from harness.analysis.records import Results, Row, differences, row
 from harness.data.tasks import data_sha
-from harness.errors import Disagreement
-from harness.sweep.study import Cell, Plan, load
+from harness.data.tasks import load as load_task
+from harness.errors import ConfigError, Disagreement, MissingRuns
+from harness.sweep.study import Cell, Plan, load, shown
+
+if TYPE_CHECKING:
+    from harness.sweep.ledger import Ledger, Standing
+    from harness.sweep.tracking import Tracker
+    from harness.sweep.worker import Job
 
 
 @dataclass(frozen=True)
@@ -35,20 +40,20 @@ class Session:
     def __init__(
         self, study: str, sets: Sequence[str], places: Places, only: Sequence[str] = ()
     ) -> None:
-        self.study, self.places = study, places
+        self.places = places
         self.plan = load(study, sets, only)
         self.results = Results(places.results, self.plan)
         self.shas = _shas(self.plan, places.data)
         self.rows = self.results.rows(self.shas)
 
     @cached_property
-    def ledger(self) -> Any:
+    def ledger(self) -> "Ledger":
         from harness.sweep.ledger import Ledger
 
         return Ledger(self.plan.name, self.places.state, self.places.storage, self.shas)
 
     @cached_property
-    def tracker(self) -> Any:
+    def tracker(self) -> "Tracker":
         from harness.sweep.tracking import Tracker
 
         return Tracker(self.plan.name, self.places.state)
@@ -62,33 +67,36 @@ class Session:
         from harness.sweep.worker import endings
 
         recovered = len(self.ledger.recover())
-        self.tracker.close(endings(self.ledger.attempts()))
+        self.tracker.close(endings(self.ledger))
         return recovered
 
-    def merge(self, prefer: str | None = None) -> Any:
+    def merge(self, prefer: str | None = None) -> "Standing":
         """Writes what the ledger has and the results lack; gives the ledger's standing.
 
-        Where both have a cell and differ in what was measured, `prefer` decides; without it that
-        is a Disagreement.
+        Where both have a cell and differ in what was measured, `prefer` decides for good; without
+        it that is a Disagreement.
         """
-        with FileLock(self.places.state / "results.lock"):  # several commands may share a study
+        with self.results.lock():
             standing = self.ledger.standing()
             on_file = self.results.rows(self.shas)
             self.rows = merged(self.plan, on_file, standing, prefer)
+            if prefer == "results":
+                self.ledger.settle(disagreeing(self.plan, on_file, standing))
             self.results.write(self.rows)
         return standing
 
-    def wanted(self, standing: Any = None) -> list[Cell]:
+    def wanted(self, standing: "Standing | None" = None) -> list[Cell]:
         """Cells that are to be run: chosen, and neither done nor crashed in this ledger."""
-        crashed = standing.crashed if standing else {}
-        done = {k for k, r in self.rows.items() if r["outcome"] != "crashed"} | crashed.keys()
-        return [cell for cell in self.plan.cells if cell.key in self.plan.chosen - done]
+        done = {key for key, r in self.rows.items() if r["outcome"] != "crashed"}
+        done |= standing.crashed.keys() if standing else set()
+        left = self.plan.chosen - done
+        return [cell for cell in self.plan.cells if cell.key in left]
 
-    def job(self, cells: list[Cell]) -> Any:
+    def job(self, cells: list[Cell]) -> "Job":
         from harness.sweep.worker import Job, commit
 
         return Job(
-            study=self.study,
+            source=self.plan.source,
             name=self.plan.name,
             configs={cell.key: cell.config.model_dump(mode="json") for cell in cells},
             shas=self.shas,
@@ -98,46 +106,73 @@ class Session:
             commit=commit(),
         )
 
+    def check(self) -> None:
+        """What only training would meet: a corpus too short, a precision the device lacks."""
+        configs = [cell.config for cell in self.plan.cells]
+        for options, family, length in {(c.data, c.model.family, c.train.length) for c in configs}:
+            try:
+                load_task(options, self.places.data, family, length)
+            except ConfigError as error:
+                raise ConfigError(f"{shown(self.plan.source)}: {error}") from None
+        if any(c.train.precision == "16-mixed" for c in configs):
+            import torch
+
+            if not torch.cuda.is_available():
+                where = f"{shown(self.plan.source)}: train.precision"
+                raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
+
     def write_curves(self) -> None:
         """Adds the curves of runs that the results lack, as far as the tracker has them."""
-        with FileLock(self.places.state / "results.lock"):
-            accepted = self.ledger.standing().accepted
+        with self.results.lock():
             present = self.results.curves.runs()
-            absent = [key for key in accepted if key in self.plan.by_key and key not in present]
+            absent = {
+                key: attempt["run"]
+                for key, attempt in self.ledger.standing().accepted.items()
+                if key in self.rows and key not in present
+            }
             if absent:
-                tracked = {key: self.tracker.curves(accepted[key]["tracked"]) for key in absent}
+                tracked = {key: self.tracker.curves(run) for key, run in absent.items()}
                 self.results.write_curves(tracked)
 
     def draw(self) -> None:
-        """Figures that are out of date."""
-        if self.rows:
+        """Figures that are out of date, as far as there is something to draw."""
+        if not self.rows:
+            return
+        with self.results.lock():
             table = self.results.table()
             for figure in self.plan.figures:
-                if figures.stale(figure, table, self.results.folder):
-                    figures.draw(figure, table, self.results.folder)
+                with suppress(MissingRuns):
+                    if figures.stale(figure, table, self.results.folder):
+                        figures.draw(figure, table, self.results.folder)
 
 
 def merged(
-    plan: Plan, on_file: Mapping[str, Row], standing: Any, prefer: str | None
+    plan: Plan, on_file: Mapping[str, Row], standing: "Standing", prefer: str | None
 ) -> dict[str, Row]:
     """Rows of results and ledger together; a crash never replaces a result."""
     rows = {key: r for key, r in on_file.items() if r["outcome"] != "crashed"}
-    for key, record in {**standing.crashed, **standing.accepted}.items():
-        if key not in plan.by_key:
-            continue
-        mine = row(plan, plan.by_key[key], record)
-        if key in rows and key in standing.accepted and prefer != "results":
-            differing = differences(rows[key], mine)
-            if differing and not prefer:
-                name, (there, here) = next(iter(differing.items()))
-                raise Disagreement(
-                    f"{plan.name}: run {key}: {name} is {there or 'empty'} in runs.csv and "
-                    f"{here or 'empty'} in the ledger; say --prefer results or --prefer ledger"
-                )
-            if differing:
-                rows[key] = mine
-        rows.setdefault(key, mine)
+    found = disagreeing(plan, rows, standing)
+    if found and not prefer:
+        key, mine = next(iter(found.items()))
+        name, (there, here) = next(iter(differences(rows[key], mine).items()))
+        raise Disagreement(
+            f"{plan.name}: run {key}: {name} is {there} in runs.csv and {here} in the ledger; "
+            "say --prefer results or --prefer ledger"
+        )
+    if prefer == "ledger":
+        rows |= found
+    records = {key: attempt["record"] for key, attempt in standing.accepted.items()}
+    for key, record in {**standing.crashed, **records}.items():
+        if key in plan.by_key and key not in rows:
+            rows[key] = row(plan, plan.by_key[key], record)
     return rows
+
+
+def disagreeing(plan: Plan, on_file: Mapping[str, Row], standing: "Standing") -> dict[str, Row]:
+    """The ledger's rows of cells that results and ledger both have, and that differ, unsettled."""
+    both = (standing.accepted.keys() & on_file.keys() & plan.by_key.keys()) - standing.settled
+    ours = {key: row(plan, plan.by_key[key], standing.accepted[key]["record"]) for key in both}
+    return {key: mine for key, mine in ours.items() if differences(on_file[key], mine)}
 
 
 def _shas(plan: Plan, data: Path) -> dict[str, str]:

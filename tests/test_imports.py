@@ -18,7 +18,7 @@ TOP = {"harness.cli", "harness.commands", "harness.session", "harness.__main__"}
 
 # Where a third party may be imported: rooms, or single files.
 CONTAINED = {
-    "torch": {"model", "data", "training", "commands", "sweep/worker"},
+    "torch": {"model", "data", "training", "session", "sweep/worker"},
     "lightning": {"training", "data"},
     "optuna": {"sweep/ledger"},
     "sqlalchemy": {"sweep/ledger"},

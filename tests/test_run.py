@@ -189,7 +189,7 @@ def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None
     outcomes = [(r["outcome"], r["reason"]) for r in rows(tmp_path)]
     assert outcomes[2:] == [("crashed", "ZeroDivisionError")] * 2
     assert "crashed" not in [outcome for outcome, _ in outcomes[:2]]
-    assert first.stderr.count("(ZeroDivisionError); try again with --retry") == 2
+    assert first.stderr.count("(ZeroDivisionError: no second layer); try again with --retry") == 2
     assert call("run", "./tiny.py", "--dry-run").stderr == "2 of 4 cells would run\n"
     call("run", "./tiny.py", code=1)  # not tried again
     assert [r["attempts"] for r in rows(tmp_path)[2:]] == ["1", "1"]
@@ -235,7 +235,7 @@ def test_an_interrupted_run_continues_where_it_was(tmp_path: Path) -> None:
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             for line in process.stderr:
-                if "min of training left" in line:  # a cell has ended, others are under way
+                if "minutes left" in line:  # a cell has ended, others are under way
                     break
             os.kill(process.pid, stop)
             process.stderr.read()

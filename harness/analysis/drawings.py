@@ -6,7 +6,6 @@ Uses matplotlib without pyplot, so nothing global changes; knows no study and no
 import hashlib
 import io
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from harness.analysis.files import replace
 
 WIDTH, HEIGHT = 6.5, 4.0  # inches: a column of text
 UNDERFLOW = 1e-30  # below this a norm is float32 dust, and squeezes the rest of a log axis
@@ -276,16 +277,8 @@ def legend(figure: Figure, schemes: Iterable[str]) -> None:
     figure.legend(handles=handles, loc="outside right upper")
 
 
-def write(path: Path, content: bytes) -> None:
-    """Replace the file in one step, so that nobody reads half a figure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
 def save(figure: Figure, stem: Path) -> None:
     """Write `stem`.svg and `stem`.png; the same figure gives the same bytes."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     for suffix, metadata in (
         ("svg", {"Date": None, "Creator": None}),
         ("png", {"Software": None}),
@@ -293,4 +286,4 @@ def save(figure: Figure, stem: Path) -> None:
         buffer = io.BytesIO()
         with style():
             figure.savefig(buffer, format=suffix, metadata=metadata)
-        write(stem.with_name(f"{stem.name}.{suffix}"), buffer.getvalue())
+        replace(stem.with_name(f"{stem.name}.{suffix}"), buffer.getvalue())

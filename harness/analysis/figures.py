@@ -3,7 +3,6 @@
 No run is ever left out: what has no height on an axis stands in a strip beside it. No torch.
 """
 
-import difflib
 import hashlib
 import json
 import math
@@ -17,9 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis import drawings
+from harness.analysis.files import replace
 from harness.analysis.records import Table
 from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, panels, points, verdict
-from harness.errors import ConfigError, MissingRuns
+from harness.errors import ConfigError, MissingRuns, did_you_mean
 
 STACKS = ("encoder", "decoder")
 ALWAYS = ("scheme", "seed", "encoder_layers", "decoder_layers", "outcome", "final_loss")
@@ -67,9 +67,7 @@ def find(name: str) -> Plot:
     """The figure of this name, with dashes or underscores; ConfigError if there is none."""
     key = name.replace("-", "_")
     if key not in FIGURES:
-        close = difflib.get_close_matches(key, FIGURES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(FIGURES)}"
-        raise ConfigError(f"unknown figure {name!r} ({hint})")
+        raise ConfigError(f"unknown figure {name!r}{did_you_mean(key, FIGURES)}")
     return FIGURES[key]
 
 
@@ -77,7 +75,7 @@ def draw(plot: Plot, table: Table, folder: Path) -> Path:
     """Write the figure as SVG and PNG with a sidecar naming the rows it shows; the SVG's path."""
     stem = folder / plot.name
     drawings.save(plot(table), stem)
-    drawings.write(stem.with_suffix(".json"), _sidecar(plot, table))
+    replace(stem.with_suffix(".json"), _sidecar(plot, table))
     return stem.with_suffix(".svg")
 
 

@@ -5,7 +5,7 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,10 @@ from harness.errors import ConfigError
 from harness.training.curves import Curves
 
 LARGEST_BYTES = 2**20  # of a study's curves
-SPACINGS = (100, 50, 25, 10, 0)  # steps kept after the first 51: the widest that fits
+STEPS_OF = "loss/train"  # the series that every step of training has
+SPACED = 100  # steps kept after the first 51
+# How a study too large is thinned: only each 2^i-th step of block series, then of the others too.
+THINNINGS = [(i, 0) for i in range(8)] + [(7, i) for i in range(1, 8)]
 
 CurveRows = dict[str, list[tuple[str, str, str, str]]]  # by run_id: step, series, block, value
 
@@ -24,7 +27,7 @@ def replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.read_bytes() == content:
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.part")  # one name: what a kill leaves is overwritten
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -49,14 +52,23 @@ class CurvesFile:
         text = _text(self._read())
         return pd.read_csv(io.StringIO(text), dtype={"run_id": str, "series": str})
 
+    def drop(self, runs: Iterable[str]) -> None:
+        """Forgets the curves of runs that are no longer the ones measured."""
+        gone = set(runs)
+        if gone and gone & (at_hand := self._read()).keys():
+            self._replace({run: rows for run, rows in at_hand.items() if run not in gone})
+
     def write(self, curves: Mapping[str, Curves], order: Sequence[str]) -> None:
-        """Adds runs to those at hand, those of `order` first; steps are spaced so that they fit."""
-        at_hand = self._read()
-        for spaced in SPACINGS:
-            rows = at_hand | {key: _thinned(each, spaced) for key, each in curves.items()}
-            ordered = [key for key in order if key in rows]
-            ordered += sorted(rows.keys() - set(ordered))
-            content = gzip.compress(_text({key: rows[key] for key in ordered}).encode(), mtime=0)
+        """Adds runs to those at hand, those of `order` first. All are thinned alike, as little as
+        fits: what is on file does not depend on how many times it was written."""
+        rows = self._read() | {key: _rows(each) for key, each in curves.items()}
+        known = [key for key in order if key in rows]
+        self._replace({key: rows[key] for key in (*known, *sorted(rows.keys() - set(known)))})
+
+    def _replace(self, curves: CurveRows) -> None:
+        for blocks, scalars in THINNINGS:
+            thinned = {run: _thinned(rows, blocks, scalars) for run, rows in curves.items()}
+            content = gzip.compress(_text(thinned).encode(), mtime=0)
             if len(content) < LARGEST_BYTES:
                 break
         replace(self.path, content)
@@ -74,11 +86,25 @@ class CurvesFile:
         return curves
 
 
-def _thinned(curves: Curves, spaced: int) -> list[tuple[str, str, str, str]]:
+def _rows(curves: Curves) -> list[tuple[str, str, str, str]]:
     return [
         (str(step), series, "" if block is None else str(block), "%.4g" % value)
-        for step, series, block, value in curves.thinned(spaced)
+        for step, series, block, value in curves.thinned(SPACED)
     ]
+
+
+def _thinned(
+    rows: list[tuple[str, str, str, str]], blocks: int, scalars: int
+) -> list[tuple[str, str, str, str]]:
+    """Each 2^blocks-th or 2^scalars-th step, and the last, by its place among the run's steps of
+    training: thinning twice is thinning once. Series of other steps (validation) stay whole."""
+    steps = [int(step) for step, series, _, _ in rows if series == STEPS_OF]
+    stride = steps[1] - steps[0] if len(steps) > 1 else 1  # more than 1 where it was thinned before
+    left_out = [
+        {str(step) for i, step in enumerate(steps[:-1]) if i * stride % 2**level}
+        for level in (scalars, blocks)
+    ]
+    return [r for r in rows if r[0] not in left_out[r[2] != ""]]
 
 
 def _text(curves: CurveRows) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock
 
 from harness.analysis.files import CurvesFile, replace
 from harness.errors import ConfigError, MissingRuns
@@ -45,20 +46,8 @@ PROVENANCE = (
     *("device", "precision", "threads", "finished"),
 )
 TEXT = {
-    "study",
-    "run_id",
-    "scheme",
-    "scheme_options",
-    "family",
-    "outcome",
-    "reason",
-    "data_sha",
-} | {
-    "commit",
-    "torch",
-    "device",
-    "precision",
-    "finished",
+    *("study", "run_id", "scheme", "scheme_options", "family", "outcome", "reason", "data_sha"),
+    *("commit", "torch", "device", "precision", "finished"),
 }
 REQUIRED = {"run_id", "outcome", "data_sha"}
 
@@ -79,6 +68,12 @@ class Results:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder / plan.name, plan
+        self.curves = CurvesFile(self.folder / "curves.csv.gz")
+
+    def lock(self) -> FileLock:
+        """To be held while results are read, merged and written: commands may share a study."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / ".lock")
 
     def rows(self, shas: Mapping[str, str] | None = None) -> dict[str, Row]:
         """Rows of the plan's cells by run_id, returned from retirement where need be.
@@ -86,7 +81,7 @@ class Results:
         With `shas`, the hash of each cell's corpus at hand, only rows of these corpora.
         """
         found: dict[str, Row] = {}
-        for r in self._on_file():
+        for r in [*self._read("runs.csv"), *self._read("retired.csv")]:
             key, cell = r["run_id"], self.plan.by_key.get(r["run_id"])
             fits = not shas or r["outcome"] == "crashed" or r["data_sha"] == shas.get(key)
             if cell and fits and key not in found:
@@ -94,36 +89,41 @@ class Results:
                 found[key] = {**r, **_identity(self.plan, cell), **_axis_values(self.plan, cell)}
         return found
 
-    def retired(self) -> list[Row]:
-        """Rows that no cell of the present plan has."""
-        return [r for r in self._on_file() if r["run_id"] not in self.plan.by_key]
+    def retired(self) -> int:
+        """How many rows on file no cell of the present plan has."""
+        on_file = [*self._read("runs.csv"), *self._read("retired.csv")]
+        return len({r["run_id"] for r in on_file} - self.plan.by_key.keys())
 
     def write(self, rows: Mapping[str, Row]) -> None:
         """Makes runs.csv the plan's rows in the plan's order, `rows` before what is on file.
 
-        What is no longer of the plan, or was measured on another corpus, moves to retired.csv.
+        What is no longer of the plan, or was measured on another corpus, moves to retired.csv. A
+        row is in one of the two files at every moment.
         """
+        runs, old = self._read("runs.csv"), self._read("retired.csv")
         kept = {**self.rows(), **rows}
         present = {(r["run_id"], r["data_sha"]) for r in kept.values()}
-        retired = {
-            (r["run_id"], r["data_sha"]): r
-            for r in self._on_file()
-            if (r["run_id"], r["data_sha"]) not in present
-            and not (r["outcome"] == "crashed" and r["run_id"] in kept)
+        retired = {(r["run_id"], r["data_sha"]): r for r in [*old, *runs]}
+        gone = {
+            (run, sha): r
+            for (run, sha), r in retired.items()
+            if (run, sha) not in present and not (r["outcome"] == "crashed" and run in kept)
         }
-        folder, axes = self.folder, self.plan.axes
-        if kept or (folder / "runs.csv").exists():
-            ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
-            replace(folder / "runs.csv", _csv(ordered, axes))
-        if retired or (folder / "retired.csv").exists():
-            replace(folder / "retired.csv", _csv([retired[k] for k in sorted(retired)], axes))
-
-    def _on_file(self) -> list[Row]:
-        return [*_read(self.folder / "runs.csv"), *_read(self.folder / "retired.csv")]
-
-    @property
-    def curves(self) -> CurvesFile:
-        return CurvesFile(self.folder / "curves.csv.gz")
+        ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
+        if not kept and not runs and not gone:
+            return
+        self.curves.drop(
+            r["run_id"]
+            for r in runs
+            if r["run_id"] in rows and measured(r) != measured(rows[r["run_id"]])
+        )
+        if gone or old:
+            self._write(
+                "retired.csv", [*gone.values(), *(r for r in old if r not in gone.values())]
+            )
+        self._write("runs.csv", ordered)
+        if gone or old:
+            self._write("retired.csv", [gone[key] for key in sorted(gone)])
 
     def write_curves(self, curves: Mapping[str, Curves]) -> None:
         """Adds curves by run_id to those at hand, in the plan's order."""
@@ -133,43 +133,66 @@ class Results:
         """What has been measured, as frames; MissingRuns when there is nothing at all."""
         rows = self.rows()
         if not rows:
-            raise MissingRuns(
-                f"{self.folder}: no runs yet; make them with 'harness run {self.plan.name}'"
-            )
+            raise MissingRuns(f"{self.folder}: no runs yet; make them with '{self.plan.command}'")
         kept = [rows[cell.key] for cell in self.plan.cells if cell.key in rows]
-        text = TEXT | {axis for axis in self.plan.axes if self._is_text(axis)}
-        runs = pd.read_csv(
-            io.StringIO(_csv(kept, self.plan.axes).decode()),
-            dtype=dict.fromkeys(text, str),
-        )
-        runs["reason"] = runs["reason"].fillna("")
         missing = [
             {**_identity(self.plan, cell), **_axis_values(self.plan, cell)}
             for cell in self.plan.cells
             if cell.key not in rows
         ]
-        frame = pd.DataFrame(missing, columns=_head(self.plan.axes))
-        for name in frame.columns.difference(list(text)):
-            frame[name] = pd.to_numeric(frame[name], errors="coerce")
-        return Table(self.plan.name, self.plan.axes, runs, self.curves.frame(), frame)
+        columns = _columns(self.plan.axes, kept)
+        runs, lacking = (self._frame(columns, part) for part in (kept, missing))
+        head = _head(self.plan.axes)
+        return Table(self.plan.name, self.plan.axes, runs, self.curves.frame(), lacking[head])
+
+    def _frame(self, columns: list[str], rows: list[Row]) -> pd.DataFrame:
+        """Rows with the types of their columns: text as it stands, numbers, NaN where empty."""
+        text = TEXT | {axis for axis in self.plan.axes if self._is_text(axis)}
+        file = io.StringIO()
+        csv.writer(file).writerows(
+            [columns, *([r.get(name, "") for name in columns] for r in rows)]
+        )
+        frame = pd.read_csv(
+            io.StringIO(file.getvalue()),
+            dtype=dict.fromkeys(text & set(columns), str),
+            keep_default_na=False,
+            na_values={name: ["", "nan"] for name in columns if name not in text},
+        )
+        for name in columns:
+            if rows and name not in text and not pd.api.types.is_numeric_dtype(frame[name]):
+                path = self.folder / "runs.csv"
+                raise ConfigError(f"{path}: {name}: not a number in every row; restore the file")
+        return frame
 
     def _is_text(self, axis: str) -> bool:
         place = self.plan.axes.index(axis)
-        return any(not isinstance(c.values[place], int | float) for c in self.plan.cells)
+        values = (cell.values[place] for cell in self.plan.cells)
+        return any(isinstance(v, bool) or not isinstance(v, int | float) for v in values)
+
+    def _read(self, name: str) -> list[Row]:
+        return _read(self.folder / name)
+
+    def _write(self, name: str, rows: list[Row]) -> None:
+        replace(self.folder / name, _csv(rows, self.plan.axes))
 
 
 def row(plan: Plan, cell: Cell, record: Mapping[str, Any]) -> Row:
     """A run as text: config values by repr, measurements with six significant digits."""
-    measured = {name: _measured(value) for name, value in record.items() if name != "tracked"}
+    values = {name: _spelled(value) for name, value in record.items() if name != "error"}
     identity = {**_identity(plan, cell), **_axis_values(plan, cell)}
-    return {**identity, "tuned_over": "0", "data_sha": "", **measured}
+    return {**identity, "tuned_over": "0", "data_sha": "", **values}
+
+
+def measured(r: Row) -> Row:
+    """A row without cost and provenance: what two runs of one cell must agree in."""
+    return {k: v for k, v in r.items() if v and k not in (*COST, *PROVENANCE)}
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[str, str]]:
     """Columns in which two rows of a run differ, cost and provenance aside, with both values."""
-    names = [name for name in {**one, **other} if name not in (*COST, *PROVENANCE)]
-    pairs = {name: (one.get(name, ""), other.get(name, "")) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    a, b = measured(one), measured(other)
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    return {name: (a.get(name, "empty"), b.get(name, "empty")) for name in names}
 
 
 def _identity(plan: Plan, cell: Cell) -> Row:
@@ -190,12 +213,10 @@ def _axis_values(plan: Plan, cell: Cell) -> Row:
     return {axis: spelling(value) for axis, value in zip(plan.axes, cell.values, strict=True)}
 
 
-def _measured(value: Any) -> str:
+def _spelled(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, float):
-        return "%.6g" % value
-    return str(value)
+    return "%.6g" % value if isinstance(value, float) else str(value)
 
 
 def _head(axes: Sequence[str]) -> list[str]:
@@ -203,18 +224,19 @@ def _head(axes: Sequence[str]) -> list[str]:
 
 
 def _columns(axes: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    metrics = sorted({name for r in rows for name in r if name.startswith("metric_")})
-    return [
+    """The contract's columns, and behind them whatever else the rows of other plans have."""
+    names = dict.fromkeys(name for r in rows for name in r)
+    metrics = sorted(name for name in names if name.startswith("metric_"))
+    columns = [
         *_head(axes),
         *("tuned_over", *LOSSES, *metrics, *GRADIENTS, "update_norm", *COST, *PROVENANCE),
     ]
+    return columns + sorted(names.keys() - set(columns))
 
 
 def _csv(rows: list[Row], axes: Sequence[str]) -> bytes:
     file = io.StringIO()
-    writer = csv.DictWriter(
-        file, _columns(axes, rows), restval="", lineterminator="\n", extrasaction="ignore"
-    )
+    writer = csv.DictWriter(file, _columns(axes, rows), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue().encode()
@@ -227,14 +249,16 @@ def _read(path: Path) -> list[Row]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             rows = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: not readable as CSV: {error}; restore the file") from None
-    for number, found in enumerate(rows, start=2):
-        if (
-            None in found
-            or None in found.values()
-            or "run_id" not in found
-            or "outcome" not in found
-        ):
-            raise ConfigError(f"{path}: line {number}: not a whole row of runs; restore the file")
+    if not set(reader.fieldnames or ()) >= REQUIRED:
+        raise ConfigError(f"{path}: line 1: not the columns of runs; restore the file")
+    seen: set[tuple[str, str]] = set()
+    for number, r in enumerate(rows, start=2):
+        key = r["run_id"], r["data_sha"]
+        if None in r or None in r.values() or not r["run_id"]:
+            raise ConfigError(f"{path}: line {number}: not a whole row; restore the file")
+        if key in seen:
+            raise ConfigError(f"{path}: line {number}: run {key[0]} stands twice; restore the file")
+        seen.add(key)
     return rows

@@ -34,6 +34,7 @@ class Attempt:
     """One try to train a cell. `lost` is set when its lease was taken away."""
 
     key: str
+    token: str  # tells the attempt from those of every other ledger
     number: int
     trial_id: int
     attempts: int  # tries at the cell so far, this one included
@@ -44,9 +45,11 @@ class Attempt:
 class Standing:
     """What the ledger knows of each cell, by key."""
 
-    accepted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    crashed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # The accepted attempt's attributes: its record, and as `run` the tracker's name of it.
+    accepted: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    crashed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
+    settled: frozenset[str] = frozenset()  # of which the results are right
 
 
 @dataclass
@@ -81,18 +84,12 @@ class Ledger:
             )
         self._cells: dict[str, _Cell] = {}
         self._open: dict[int, FrozenTrial] = {}
-        self._known = 0
+        self._known = self._since = 0
 
     def claim(self, keys: Iterable[str]) -> Attempt | None:
         """Begins an attempt at the first key that is neither done, crashed nor being tried."""
-        keys = list(keys)
-        while True:
-            self.recover()
-            standing = self.standing()
-            taken = standing.accepted.keys() | standing.crashed.keys() | standing.running
-            key = next((key for key in keys if key not in taken), None)
-            if key is None:
-                return None
+        self.recover()
+        while key := self._first_free(keys):
             token = uuid.uuid4().hex
             attributes = {"cell": key, "token": token, "lease": lease()}
             self._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=attributes))
@@ -100,9 +97,12 @@ class Ledger:
             rivals = [t for t in self._open.values() if t.user_attrs.get("cell") == key]
             mine = next(t for t in rivals if t.user_attrs["token"] == token)
             cell = self._cells.get(key, _Cell())
-            if not cell.accepted and min(t.number for t in rivals) == mine.number:
-                return Attempt(key, mine.number, mine._trial_id, cell.tries + 1)
+            first = min(t.number for t in rivals) == mine.number
+            if first and not cell.accepted and not self._crash(cell):
+                return Attempt(key, token, mine.number, mine._trial_id, cell.tries + 1)
             self._end(mine._trial_id, TrialState.FAIL, {"ended": "duplicate"})
+            self.recover()
+        return None
 
     @contextmanager
     def kept(self, attempt: Attempt) -> Iterator[None]:
@@ -168,39 +168,59 @@ class Ledger:
     def standing(self) -> Standing:
         """Each cell's state; a cell that is done is nothing else."""
         self._refresh()
-        since = self._study.user_attrs.get("retry_from", 0)
-        standing = Standing()
-        open_keys = {t.user_attrs.get("cell") for t in self._open.values()} - {None}
+        standing = Standing(settled=frozenset(self._study.user_attrs.get("settled", ())))
+        tried = self._tried()
         for key, cell in self._cells.items():
             if cell.accepted:
-                attributes = cell.accepted.user_attrs
-                standing.accepted[key] = {**attributes["record"], "tracked": attributes["run"]}
-            elif key not in open_keys:
-                errors = [t for t in cell.errors if t.number >= since]
-                lost = [number for number in cell.lost if number >= since]
-                if errors:
-                    standing.crashed[key] = errors[-1].user_attrs["record"]
-                elif len(lost) >= LOST_ATTEMPTS:
-                    standing.crashed[key] = {**CRASH_OF_LOST, "attempts": cell.tries}
-        standing.running = open_keys - standing.accepted.keys()
+                standing.accepted[key] = cell.accepted.user_attrs
+            elif key not in tried and (crash := self._crash(cell)):
+                standing.crashed[key] = crash
+        standing.running = tried - standing.accepted.keys()
         return standing
+
+    def settle(self, keys: Iterable[str]) -> None:
+        """Notes that for these cells the results are right where the ledger differs."""
+        settled = self._study.user_attrs.get("settled", [])
+        self._study.set_user_attr("settled", sorted({*settled, *keys}))
 
     def wasted(self) -> int:
         """Complete attempts at cells that a lower one had completed: no error, but a cost."""
         self._refresh()
         return sum(len(cell.wasted) for cell in self._cells.values())
 
-    def attempts(self) -> dict[int, FrozenTrial]:
-        """Every trial that is or was an attempt at a cell, by number."""
-        trials = self._study.get_trials(deepcopy=False)
-        return {
-            t.number: t
-            for t in trials
-            if "cell" in t.user_attrs and t.user_attrs.get("ended") != "duplicate"
-        }
+    def attempts(self) -> list[FrozenTrial]:
+        """Every trial that is or was an attempt at a cell, in order."""
+        return [
+            trial
+            for trial in self._study.get_trials(deepcopy=False)
+            if "cell" in trial.user_attrs and trial.user_attrs.get("ended") != "duplicate"
+        ]
+
+    def _first_free(self, keys: Iterable[str]) -> str | None:
+        tried = self._tried()
+        for key in keys:
+            cell = self._cells.get(key)
+            if key not in tried and not (cell and (cell.accepted or self._crash(cell))):
+                return key
+        return None
+
+    def _tried(self) -> set[str]:
+        return {t.user_attrs["cell"] for t in self._open.values() if "cell" in t.user_attrs}
+
+    def _crash(self, cell: _Cell) -> dict[str, Any] | None:
+        """The record of a cell that is not tried again before `retry`."""
+        errors = [t for t in cell.errors if t.number >= self._since]
+        lost = [number for number in cell.lost if number >= self._since]
+        if errors:
+            attributes = errors[-1].user_attrs
+            return {**attributes["record"], "error": attributes["error"]}
+        if len(lost) >= LOST_ATTEMPTS:
+            return {**CRASH_OF_LOST, "attempts": cell.tries, "error": "its workers were killed"}
+        return None
 
     def _refresh(self) -> None:
         """Takes in what has changed: open trials, and those that are new."""
+        self._since = self._study.user_attrs.get("retry_from", 0)
         trials = self._study.get_trials(deepcopy=False)
         for trial in [*(trials[n] for n in self._open), *trials[self._known :]]:
             if trial.state.is_finished():
@@ -217,7 +237,8 @@ class Ledger:
         cell = self._cells.setdefault(attributes["cell"], _Cell())
         cell.tries += 1
         if trial.state == TrialState.COMPLETE:
-            if attributes["record"]["data_sha"] not in (None, self._sha(trial)):
+            sha = attributes["record"]["data_sha"]
+            if sha != self._shas.get(attributes["cell"], sha):
                 return
             first, second = cell.accepted, trial
             if first and first.number > second.number:
@@ -229,9 +250,6 @@ class Ledger:
             cell.errors.append(trial)
         elif attributes.get("ended") == "lost":
             cell.lost.append(trial.number)
-
-    def _sha(self, trial: FrozenTrial) -> Any:
-        return self._shas.get(trial.user_attrs["cell"], trial.user_attrs["record"]["data_sha"])
 
     def _end(
         self,

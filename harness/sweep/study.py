@@ -2,15 +2,16 @@
 
 import importlib.util
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import harness
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import Typed, read_list
+from harness.fields import read_list
 from harness.training.config import Config, canonical, parse, read_toml, with_value
 
 ROOT = Path(harness.__file__).resolve().parents[1]
@@ -54,9 +55,17 @@ class Plan:
     source: Path
     axes: tuple[str, ...]
     cells: tuple[Cell, ...]
-    figures: tuple[Any, ...] = ()  # of harness.analysis.figures, which this room must not import
-    question: str = ""
-    chosen: frozenset[str] = field(default_factory=frozenset)  # keys that --only leaves
+    chosen: frozenset[str]  # keys that --only leaves
+    figures: tuple[Any, ...]  # of harness.analysis.figures, which this room must not import
+    words: str  # by which the command line names it: the study's argument and its --set
+
+    @property
+    def command(self) -> str:
+        """What runs it."""
+        return self.named("run")
+
+    def named(self, command: str) -> str:
+        return f"harness {command} {self.words}"
 
     @cached_property
     def by_key(self) -> dict[str, Cell]:
@@ -69,7 +78,7 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     `sets` and `only` are command-line texts 'path=v[,v]'.
     """
     source = _locate(argument)
-    module = _execute(source)
+    module = execute(source)
     study = getattr(module, "STUDY", None)
     if not isinstance(study, Study):
         raise ConfigError(f"{source}: STUDY: missing; declare STUDY = Study(base=..., axes=...)")
@@ -82,15 +91,24 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise ConfigError(f"{source}: axes: {path}: expected a list of values, got {values!r}")
         axes[path] = list(values)
-    name = source.stem
-    for path, values in (_assignment("--set", text) for text in sets):
-        if path not in axes:
-            name += f"+{path}={','.join(values)}"
-        axes[path] = list(values)
+    assigned = _assignments("--set", sets)
+    variant = sorted(path for path in assigned if path not in axes)
+    axes |= {path: assigned[path] for path in sorted(assigned)}
     cells = _cells(base, axes, source)
-    chosen = _filter(cells, list(axes), only, base, source)
+    places = {path: list(axes).index(path) for path in variant}
+    spelled = {
+        path: dict.fromkeys(spelling(c.values[i]) for c in cells) for path, i in places.items()
+    }
+    # Spelled as parsed, in one order: 64 and 64.0 are one variant.
+    name = "".join([source.stem, *(f"+{path}={','.join(v)}" for path, v in spelled.items())])
     return Plan(
-        name, source, tuple(axes), cells, tuple(figures), (module.__doc__ or "").strip(), chosen
+        name=name.replace("/", "_"),
+        source=source,
+        axes=tuple(axes),
+        cells=cells,
+        chosen=_filter(cells, list(axes), _assignments("--only", only), source),
+        figures=tuple(figures),
+        words=" ".join([argument, *(f"--set {text}" for text in sets)]),
     )
 
 
@@ -113,11 +131,12 @@ def _locate(argument: str) -> Path:
     return path
 
 
-def _execute(source: Path) -> Any:
+def execute(source: Path) -> Any:
     """The study file as a module; what it raises is its author's to mend, and said in one line."""
     spec = importlib.util.spec_from_file_location(f"studies.{source.stem}", source)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their annotations
     try:
         spec.loader.exec_module(module)
     except ConfigError as error:
@@ -144,42 +163,44 @@ def _base(study: Study, source: Path) -> Mapping[str, Any]:
     return read_toml(beside if beside.is_file() else ROOT / "configs" / study.base)
 
 
-def _assignment(option: str, text: str) -> tuple[str, list[Typed]]:
-    path, equals, values = text.partition("=")
-    if not equals or not path:
-        raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
-    return path, read_list(values)
+def _assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        path, equals, values = text.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
+        if path in found:
+            raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
+        found[path] = list(read_list(values))
+    return found
 
 
 def _cells(
     base: Mapping[str, Any], axes: Mapping[str, list[Any]], source: Path
 ) -> tuple[Cell, ...]:
     cells: dict[str, Cell] = {}
+    where = shown(source)
     for combination in itertools.product(*axes.values()):
         given: Mapping[str, Any] = base
         for path, value in zip(axes, combination, strict=True):
             given = with_value(given, path, value)
-        config = parse(given, shown(source))
+        config = parse(given, where)
         cell = Cell(config, tuple(config.at(path) for path in axes))
         cells.setdefault(cell.key, cell)  # 64 and 64.0 are one cell
     return tuple(cells.values())
 
 
 def _filter(
-    cells: tuple[Cell, ...],
-    axes: list[str],
-    only: Sequence[str],
-    base: Mapping[str, Any],
-    source: Path,
+    cells: tuple[Cell, ...], axes: list[str], only: Mapping[str, list[Any]], source: Path
 ) -> frozenset[str]:
     kept = list(cells)
-    for path, texts in (_assignment("--only", text) for text in only):
+    for path, texts in only.items():
         if path not in axes:
             raise ConfigError(
                 f"--only {path}: not an axis of {source.stem}{did_you_mean(path, axes)}"
             )
         place = axes.index(path)
-        present = {spelling(cell.values[place]): cell for cell in cells}
+        present = dict.fromkeys(spelling(cell.values[place]) for cell in cells)
         wanted = set()
         for text in texts:
             # Read as the field's own type, in a config of the study that is known to be valid.
@@ -188,9 +209,8 @@ def _filter(
                 given["scheme_options"] = {}
             value = spelling(parse(given, f"--only {path}").at(path))
             if value not in present:
-                raise ConfigError(
-                    f"--only {path}={text}: no cell has it (cells have: {', '.join(present)})"
-                )
+                known = ", ".join(present)
+                raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {known})")
             wanted.add(value)
         kept = [cell for cell in kept if spelling(cell.values[place]) in wanted]
     return frozenset(cell.key for cell in kept)

@@ -48,10 +48,12 @@ class Tracker:
             )
         self.study = study
 
-    def start(self, config: Config, attempt: int) -> "TrackedRun":
-        """A run for an attempt, which is told by its number in the ledger."""
+    def start(self, config: Config, attempt: int, token: str) -> "TrackedRun":
+        """A run for an attempt. Its number is the ledger's; its token is its own: a server may
+        track the same study for several ledgers."""
         name = f"{config.scheme}-{config.model.depth}-seed{config.seed}"
         tags = {"study": self.study, "run_id": config.run_id, "attempt": str(attempt)}
+        tags["token"] = token
         run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
         self.client.log_batch(run, params=[Param(k, v) for k, v in _parameters(config).items()])
         self.client.log_text(run, canonical(config.model_dump(mode="json")), "config.json")
@@ -73,11 +75,11 @@ class Tracker:
             if not token:
                 return
 
-    def close(self, endings: Mapping[int, Ending]) -> int:
+    def close(self, endings: Mapping[str, Ending]) -> int:
         """Ends runs whose attempts have ended without them, as theirs did; how many."""
         closed = 0
         for run in list(self.runs("RUNNING")):
-            ending = endings.get(int(run.data.tags["attempt"]))
+            ending = endings.get(run.data.tags.get("token", ""))
             if ending:
                 TrackedRun(self.client, run.info.run_id).end(*ending)
                 closed += 1
@@ -106,6 +108,10 @@ class TrackedRun:
             path = Path(folder) / "curves.npz"
             path.write_bytes(curves.dumps())
             self.client.log_artifact(self.run, str(path))
+
+    def note(self, name: str, text: str) -> None:
+        """Stores a text beside the curves."""
+        self.client.log_text(self.run, text, name)
 
     def end(self, status: str, record: Mapping[str, Any] | None = None) -> None:
         """`status` as MLflow names it. Divergence is an outcome of a finished run: a tag, and a

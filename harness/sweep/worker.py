@@ -13,28 +13,33 @@ import time
 import traceback
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import ConfigError, redacted, surroundings
-from harness.sweep.study import ROOT, load
+from harness.sweep.study import ROOT, execute
 from harness.training.config import parse
+
+if TYPE_CHECKING:
+    from harness.sweep.ledger import Attempt, Ledger, Standing
+    from harness.sweep.tracking import Ending, TrackedRun, Tracker
 
 PRELOADED = ["torch", "lightning.pytorch", "mlflow", "optuna", "harness.sweep.worker"]
 POLL_SECONDS = 0.5
-WAIT_SECONDS = 1.0  # between looks at cells that others are trying
+WAIT_SECONDS = 0.2  # between looks at cells that others are trying
 LEAVE_SECONDS = 30.0  # for a worker to come to its next step and release its cell
-DEATHS = 3  # of workers in a row without a new attempt: they cannot work here
+DEATHS = 3  # of every worker without a new attempt: they cannot work here
 
 
 @dataclass(frozen=True)
 class Job:
     """What a worker needs to find its cells again: all of it text, numbers and paths."""
 
-    study: str  # imported for the schemes that it declares
+    source: Path  # of the study, executed for the schemes that it declares
     name: str
     configs: Mapping[str, Mapping[str, Any]]  # by key, in the order in which they are wanted
     shas: Mapping[str, str]  # of each cell's corpus
@@ -78,15 +83,20 @@ def work(job: Job, obeyed: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> No
     from harness.sweep.ledger import Ledger
     from harness.sweep.tracking import Tracker
 
-    load(job.study)
+    execute(job.source)
     ledger = Ledger(job.name, job.state, job.storage, job.shas)
     tracker = Tracker(job.name, job.state)
+    waited = False
     while not interrupts.pending():
         if attempt := ledger.claim(job.configs):
+            waited = False
             with ledger.kept(attempt):
                 _try(job, ledger, tracker, attempt, interrupts)
         elif ledger.standing().running & job.configs.keys():
+            waited = True
             time.sleep(WAIT_SECONDS)  # others are at it; if they are lost, the cell is ours
+        elif waited:
+            waited = False  # what others were at may have come free since: one more look
         else:
             return
     raise SystemExit(interrupts.code)
@@ -103,74 +113,110 @@ def _work_in_pool(job: Job) -> None:
         raise SystemExit(1) from None
 
 
-def _try(job: Job, ledger: Any, tracker: Any, attempt: Any, interrupts: Interrupts) -> None:
+def _try(
+    job: Job, ledger: "Ledger", tracker: "Tracker", attempt: "Attempt", interrupts: Interrupts
+) -> None:
+    """One attempt. What goes wrong in training is the cell's crash; what goes wrong with the stores
+    is not: the cell is released, or, once its record is written, completed by `recover`."""
     from harness.training.train import train
 
-    run: Any = None
+    run: TrackedRun | None = None
 
     def log(step: int, scalars: dict[str, float]) -> None:
         if interrupts.pending():
             raise SystemExit(interrupts.code)
         if attempt.lost.is_set():
             raise LeaseLost
+        assert run is not None
         run.log(step, scalars)
 
     try:
-        config = parse(job.configs[attempt.key], job.study)
+        config = parse(job.configs[attempt.key], str(job.source))
         if config.run_id != attempt.key:
-            raise RuntimeError(f"{job.study} has changed under its run; begin again")
-        run = tracker.start(config, attempt.number)
+            raise ConfigError(f"{job.source}: changed under its run; give the command again")
+        run = tracker.start(config, attempt.number, attempt.token)
         trained = train(config, job.data, log)
         run.keep(trained.curves)
-        record = {**trained.record, "attempts": attempt.attempts, "commit": job.commit}
-        kept = ledger.done(attempt, record, run.run)
-        run.end("FINISHED" if kept else "KILLED", record if kept else None)
     except LeaseLost:
+        assert run is not None
         run.end("KILLED")
-    except Exception as error:  # a crash is recorded with its traceback; the sweep goes on
-        record = {
-            "outcome": "crashed",
-            "reason": type(error).__name__,
-            "attempts": attempt.attempts,
-            "commit": job.commit,
-            "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        ledger.error(attempt, record, redacted(traceback.format_exc()))
-        if run:
-            run.end("FAILED", record)
+        return
+    except Exception as error:
+        if isinstance(error, ConfigError) or surroundings(error):
+            ledger.release(attempt)
+            raise
+        _crash(job, ledger, attempt, run, error)
+        return
     except BaseException:  # interrupted: the cell is free again
         ledger.release(attempt)
         if run:
             run.end("KILLED")
         raise SystemExit(interrupts.code) from None
+    record = {**trained.record, "attempts": attempt.attempts, "commit": job.commit}
+    if ledger.done(attempt, record, run.run):
+        run.end("FINISHED", record)
 
 
-def supervise(ledger: Any, job: Job, workers: int) -> Generator[Any]:
+def _crash(
+    job: Job, ledger: "Ledger", attempt: "Attempt", run: "TrackedRun | None", error: Exception
+) -> None:
+    """Records a crash with its traceback; the sweep goes on."""
+    from harness.training.train import now
+
+    record = {
+        "outcome": "crashed",
+        "reason": type(error).__name__,
+        "attempts": attempt.attempts,
+        "commit": job.commit,
+        "finished": now(),
+    }
+    trace = redacted("".join(traceback.format_exception(error)))
+    if ledger.error(attempt, record, trace) and run:
+        run.note("error.txt", trace)
+        run.end("FAILED", record)
+
+
+def warm_up() -> None:
+    """Begins loading the heavy libraries, while the command does other things."""
+    _context()
+    forkserver.ensure_running()
+
+
+def _context() -> ForkServerContext:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def supervise(ledger: "Ledger", job: Job, workers: int) -> Generator["Standing"]:
     """The ledger's standing, again and again until the workers have ended; they end with us.
 
     A worker that was killed is replaced, as long as new attempts come of it.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = _context()
 
-    def start() -> BaseProcess:
-        process = context.Process(target=_work_in_pool, args=(job,))
-        process.start()
-        return process
+    def start(count: int) -> list[BaseProcess]:
+        started: list[BaseProcess] = [
+            context.Process(target=_work_in_pool, args=(job,)) for _ in range(count)
+        ]
+        for process in started:
+            process.start()
+        return started
 
-    processes = [start() for _ in range(workers)]
-    deaths, attempts = 0, -1
+    processes = start(workers)
+    fruitless, attempts = 0, -1
     try:
         while processes:
             wait([process.sentinel for process in processes], POLL_SECONDS)
-            ended = [process for process in processes if not process.is_alive()]
+            dead = [process for process in processes if not process.is_alive()]
             processes = [process for process in processes if process.is_alive()]
-            for _ in (process for process in ended if process.exitcode != 0):
+            killed = sum(process.exitcode != 0 for process in dead)
+            if killed:
                 ledger.recover()
                 seen = len(ledger.attempts())
-                deaths, attempts = (1 if seen > attempts else deaths + 1), seen
-                if deaths <= DEATHS:
-                    processes.append(start())
+                fruitless, attempts = (0 if seen > attempts else fruitless + killed), seen
+                if fruitless < DEATHS * workers:
+                    processes += start(killed)
             yield ledger.standing()
     finally:
         for process in processes:
@@ -184,18 +230,19 @@ def supervise(ledger: Any, job: Job, workers: int) -> Generator[Any]:
         ledger.recover()
 
 
-def endings(attempts: Mapping[int, Any]) -> dict[int, tuple[str, Mapping[str, Any]]]:
-    """By number: how the tracker's run of an ended attempt must have ended, and its record."""
-    found = {}
-    for number, trial in attempts.items():
+def endings(ledger: "Ledger") -> "dict[str, Ending]":
+    """By token: how the tracker's run of an ended attempt must end, and with which record."""
+    found: dict[str, Ending] = {}
+    for trial in ledger.attempts():
+        attributes = trial.user_attrs
         if trial.state.is_finished():
-            record = trial.user_attrs.get("record", {})
+            record = attributes.get("record", {})
             if trial.state.name == "COMPLETE":
-                found[number] = "FINISHED", record
-            elif trial.user_attrs.get("ended") == "error":
-                found[number] = "FAILED", record
+                found[attributes["token"]] = "FINISHED", record
+            elif attributes.get("ended") == "error":
+                found[attributes["token"]] = "FAILED", record
             else:
-                found[number] = "KILLED", {}
+                found[attributes["token"]] = "KILLED", {}
     return found
 
 
@@ -209,7 +256,8 @@ def commit() -> str:
 
     try:
         head = git("rev-parse", "--short=12", "HEAD")
-        return head + "+" if head and git("status", "--porcelain") else head
+        changed = git("status", "--porcelain", "--", "harness", "studies", "configs")
+        return head + "+" if head and changed else head
     except FileNotFoundError:
         return ""
 

@@ -111,7 +111,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         else module.device.type,
         "precision": trainer.precision,
         "threads": torch.get_num_threads(),
-        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "finished": now(),
     }
     return Trained(record, curves)
 
@@ -211,6 +211,11 @@ def _load(
     """A worker serves many cells of one corpus."""
     task = tasks.load(options, data, family, length)
     return task, *baseline_losses(task, batch)
+
+
+def now() -> str:
+    """UTC, ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _reset_peak_memory() -> None:

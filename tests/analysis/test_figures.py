@@ -291,7 +291,7 @@ def test_figures_are_found_by_either_spelling(name: str) -> None:
         ("depth-curv", "unknown figure 'depth-curv' (did you mean 'depth_curve'?)"),
         (
             "x",
-            "unknown figure 'x' (there are depth_curve, outcome_map, gradient_depth, loss_traces)",
+            "unknown figure 'x' (known: depth_curve, gradient_depth, loss_traces, outcome_map)",
         ),
     ],
 )

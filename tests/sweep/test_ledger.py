@@ -27,7 +27,9 @@ def test_a_done_cell_is_accepted_with_its_record(ledger: Ledger) -> None:
     attempt = ledger.claim(["x"])
     assert attempt is not None
     ledger.done(attempt, RECORD, "run")
-    assert ledger.standing().accepted == {"x": {**RECORD, "tracked": "run"}}
+    accepted = ledger.standing().accepted
+    assert accepted.keys() == {"x"}
+    assert (accepted["x"]["record"], accepted["x"]["run"]) == (RECORD, "run")
     assert ledger.claim(["x"]) is None
 
 
@@ -65,7 +67,8 @@ def test_the_lowest_complete_trial_is_the_accepted_one(ledger: Ledger) -> None:
         attributes = {"cell": "x", "token": str(loss), "run": "r", "ended": "done"}
         attributes["record"] = {**RECORD, "final_loss": loss}  # type: ignore[assignment]
         ledger._study.add_trial(create_trial(value=loss, user_attrs=attributes))
-    assert ledger.standing().accepted["x"]["final_loss"] == 1.0
+    assert ledger.standing().accepted["x"]["record"]["final_loss"] == 1.0
+    assert ledger.wasted() == 1
 
 
 def test_a_result_on_another_corpus_does_not_count(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_four_workers_on_an_empty_directory_claim_each_cell_once(tmp_path: Path)
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4
     ledger = Ledger("s", tmp_path, None, {})
-    trials = ledger.attempts().values()
+    trials = ledger.attempts()
     complete = [t.user_attrs["cell"] for t in trials if t.state == TrialState.COMPLETE]
     assert sorted(complete) == sorted(keys)
     assert not [t for t in trials if t.state == TrialState.RUNNING]

@@ -1,0 +1,134 @@
+"""A tiny study, the command that runs it, and what is left when it is over."""
+
+import csv
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from optuna.trial import TrialState
+
+from harness.analysis.records import COST, PROVENANCE
+from harness.sweep.ledger import Ledger
+from harness.sweep.worker import PRELOADED
+
+STUDY = '''"""Does it survive?"""
+from harness.sweep import Study
+{before}
+STUDY = Study(
+    base={{
+        "scheme": "deepnorm", "seed": 0,
+        "model": {{"family": "decoder", "depth": 1, "width": 8, "heads": 2, "ffn": 16}},
+        "data": {{"name": "reverse", "valid_sequences": 8}},
+        "optim": {{"lr": 1e-2}},
+        "train": {{"steps": {steps}, "batch": 4, "length": 4}},
+    }},
+    axes={{"scheme": ["post_norm", "rezero"], "seed": list(range({seeds}))}},
+)
+'''
+
+
+class Command:
+    """A whole command as a process of its own, forked where the heavy libraries are loaded."""
+
+    def __init__(self, folder: Path, words: tuple[str, ...]) -> None:
+        handle, self.said = tempfile.mkstemp(dir=folder, prefix=".said")
+        os.close(handle)
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([*PRELOADED, "harness.cli", "harness.commands"])
+        self.process = context.Process(target=_command, args=(folder, words, self.said))
+        self.process.start()
+
+    def kill(self, sign: signal.Signals) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, sign)
+
+    def ended(self) -> bool:
+        return not self.process.is_alive()
+
+    def wait(self, seconds: float = 120.0) -> tuple[int, str]:
+        """Exit code, and what it said on stdout and stderr."""
+        self.process.join(seconds)
+        assert self.process.exitcode is not None, "the command did not end"
+        return self.process.exitcode, Path(self.said).read_text()
+
+
+def _command(folder: Path, words: tuple[str, ...], said: str) -> None:
+    os.chdir(folder)
+    file = os.open(said, os.O_WRONLY | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    multiprocessing.current_process().name = "command"
+    sys.argv = ["harness", *words]
+    from harness.cli import main
+
+    main()
+
+
+class Workplace:
+    """A folder with a study; commands run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def study(self, *, steps: int = 3, seeds: int = 3, before: str = "") -> None:
+        text = STUDY.format(steps=steps, seeds=seeds, before=before)
+        (self.folder / "tough.py").write_text(text)
+
+    def start(self, *words: str) -> Command:
+        return Command(self.folder, (words[0], "./tough.py", *words[1:]))
+
+    def call(self, *words: str, code: int = 0) -> str:
+        """What the command says, on stdout and stderr."""
+        found, said = self.start(*words).wait()
+        assert found == code, said
+        return said
+
+    def status(self) -> dict[str, int]:
+        out = self.call("status", "--json")
+        return json.loads(out)  # type: ignore[no-any-return]
+
+    def rows(self) -> list[dict[str, str]]:
+        path = self.folder / "results/tough/runs.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def measured(self) -> list[dict[str, str]]:
+        """Rows without cost and provenance."""
+        kept = [name for name in (self.rows() or [{}])[0] if name not in (*COST, *PROVENANCE)]
+        return [{name: row[name] for name in kept} for row in self.rows()]
+
+    def ledger(self) -> Ledger:
+        return Ledger("tough", self.folder / ".harness", None, {})
+
+    def left_open(self) -> list[str]:
+        """Attempts and tracked runs that no one has ended."""
+        trials = self.ledger()._study.get_trials(deepcopy=False)
+        found = [f"trial {t.number}" for t in trials if t.state == TrialState.RUNNING]
+        client = MlflowClient(tracking_uri=f"sqlite:///{self.folder / '.harness/mlflow.db'}")
+        experiment = client.get_experiment_by_name("tough")
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id], max_results=1000)
+        return found + [r.info.run_id for r in runs if r.info.status == "RUNNING"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workplace]:
+    """The same study, run in peace."""
+    place = Workplace(tmp_path_factory.mktemp("undisturbed"))
+    place.study()
+    place.call("run", "--workers", "2")
+    yield place
