@@ -3,13 +3,12 @@
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from harness.analysis import report
+from tests.commands import run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -32,9 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("harness ")])
 def test_the_command_runs(command: str, folder: Path) -> None:
-    words = [sys.executable, "-m", *shlex.split(command)]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run(folder, *shlex.split(command)[1:])
 
 
 def test_the_other_commands_are_targets_of_the_makefile_that_ci_runs() -> None:
@@ -52,9 +49,8 @@ def test_the_scheme_table_is_the_catalogue() -> None:
 
 
 def test_the_results_table_is_what_the_committed_rows_give(folder: Path) -> None:
-    command = [sys.executable, "-m", "harness", "table", "depth_text", "--format", "md"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    assert done.stdout in README, f"put this table into the README:\n{done.stdout}"
+    table, _ = run(folder, "table", "depth_text", "--format", "md")
+    assert table in README, f"put this table into the README:\n{table}"
 
 
 def test_links_to_files_lead_somewhere() -> None:

@@ -10,9 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from mlflow import MlflowClient
+
+from tests.commands import Command, run
 
 COST_AND_PROVENANCE = ("seconds", "peak_memory_mb", "attempts", "commit", "finished")
 
@@ -41,7 +44,13 @@ STUDY = Study(
 FIGURES = [depth_curve, outcome_map, gradient_depth, loss_traces]
 '''
 
-Harness = Callable[..., subprocess.CompletedProcess[str]]
+
+class Done(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+Harness = Callable[..., Done]
 
 
 def write_study(folder: Path, schemes: list[str]) -> None:
@@ -58,13 +67,7 @@ def measured(folder: Path) -> list[dict[str, str]]:
 
 
 def harness_in(folder: Path) -> Harness:
-    def call(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "harness", *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done
-
-    return call
+    return lambda *words, code=0: Done(*run(folder, *words, code=code))
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +193,8 @@ def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None
     assert outcomes[2:] == [("crashed", "ZeroDivisionError")] * 2
     assert "crashed" not in [outcome for outcome, _ in outcomes[:2]]
     assert first.stderr.count("(ZeroDivisionError: no second layer); try again with --retry") == 2
-    assert call("run", "./tiny.py", "--dry-run").stderr == "2 of 4 cells would run\n"
+    assert call("run", "./tiny.py", "--dry-run").stderr == "0 of 4 cells would run\n"
+    assert call("run", "./tiny.py", "--dry-run", "--retry").stderr == "2 of 4 cells would run\n"
     call("run", "./tiny.py", code=1)  # not tried again
     assert [r["attempts"] for r in rows(tmp_path)[2:]] == ["1", "1"]
     call("run", "./tiny.py", "--retry", code=1)
@@ -210,16 +214,16 @@ def test_the_tracker_holds_one_run_a_cell_with_tags_scalars_and_artifacts(finish
     runs = tracked(finished)
     assert len(runs) == 8
     by_id = {r["run_id"]: r for r in rows(finished)}
-    for run in runs:
-        row = by_id.pop(run.data.tags["run_id"])
-        assert run.info.status == "FINISHED"
-        assert run.data.tags["outcome"] == row["outcome"]
-        assert run.data.tags["study"] == "tiny"
-        assert float(row["final_loss"]) == pytest.approx(run.data.metrics["loss/valid"], rel=1e-5)
+    for each in runs:
+        row = by_id.pop(each.data.tags["run_id"])
+        assert each.info.status == "FINISHED"
+        assert each.data.tags["outcome"] == row["outcome"]
+        assert each.data.tags["study"] == "tiny"
+        assert float(row["final_loss"]) == pytest.approx(each.data.metrics["loss/valid"], rel=1e-5)
         assert {"loss/train", "lr", "grad_norm/first_decoder", "update_norm"} <= set(
-            run.data.metrics
+            each.data.metrics
         )
-        artifacts = Path(run.info.artifact_uri.removeprefix("file://"))
+        artifacts = Path(each.info.artifact_uri.removeprefix("file://"))
         assert artifacts.is_relative_to(finished / ".harness")
         assert {path.name for path in artifacts.iterdir()} == {"curves.npz", "config.json"}
     assert not by_id
@@ -230,16 +234,13 @@ def test_an_interrupted_run_continues_where_it_was(tmp_path: Path) -> None:
     write_study(tmp_path, ["post_norm", "rezero"])
     text = (tmp_path / "tiny.py").read_text().replace('"steps": 12', '"steps": 400')
     (tmp_path / "tiny.py").write_text(text)
-    command = [sys.executable, "-m", "harness", "run", "./tiny.py", "--workers", "2"]
     for stop, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            for line in process.stderr:
-                if "minutes left" in line:  # a cell has ended, others are under way
-                    break
-            os.kill(process.pid, stop)
-            process.stderr.read()
-            assert process.wait(timeout=60) == code
+        command = Command(tmp_path, "run", "./tiny.py", "--workers", "2")
+        while "minutes left" not in command.errors():  # a cell has ended, others are under way
+            assert not command.ended(), command.errors()
+            time.sleep(0.02)
+        command.kill(stop)
+        assert command.wait()[0] == code
     finished_before = len(rows(tmp_path))
     assert 1 <= finished_before < 8
     harness_in(tmp_path)("run", "./tiny.py")

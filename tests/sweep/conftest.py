@@ -2,11 +2,7 @@
 
 import csv
 import json
-import multiprocessing
-import os
-import signal
-import sys
-import tempfile
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +12,8 @@ from optuna.trial import TrialState
 
 from harness.analysis.records import COST, PROVENANCE
 from harness.sweep.ledger import Ledger
-from harness.sweep.worker import PRELOADED
+from harness.sweep.tracking import Tracker
+from tests.commands import Command, run
 
 STUDY = '''"""Does it survive?"""
 from harness.sweep import Study
@@ -34,61 +31,24 @@ STUDY = Study(
 '''
 
 
-class Command:
-    """A whole command as a process of its own, forked where the heavy libraries are loaded."""
-
-    def __init__(self, folder: Path, words: tuple[str, ...]) -> None:
-        handle, self.said = tempfile.mkstemp(dir=folder, prefix=".said")
-        os.close(handle)
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED, "harness.cli", "harness.commands"])
-        self.process = context.Process(target=_command, args=(folder, words, self.said))
-        self.process.start()
-
-    def kill(self, sign: signal.Signals) -> None:
-        assert self.process.pid is not None
-        os.kill(self.process.pid, sign)
-
-    def ended(self) -> bool:
-        return not self.process.is_alive()
-
-    def wait(self, seconds: float = 120.0) -> tuple[int, str]:
-        """Exit code, and what it said on stdout and stderr."""
-        self.process.join(seconds)
-        assert self.process.exitcode is not None, "the command did not end"
-        return self.process.exitcode, Path(self.said).read_text()
-
-
-def _command(folder: Path, words: tuple[str, ...], said: str) -> None:
-    os.chdir(folder)
-    file = os.open(said, os.O_WRONLY | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    multiprocessing.current_process().name = "command"
-    sys.argv = ["harness", *words]
-    from harness.cli import main
-
-    main()
-
-
 class Workplace:
     """A folder with a study; commands run in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, template: Path | None = None) -> None:
         self.folder = folder
+        if template:
+            shutil.copytree(template, folder / ".harness")
 
     def study(self, *, steps: int = 3, seeds: int = 3, before: str = "") -> None:
         text = STUDY.format(steps=steps, seeds=seeds, before=before)
         (self.folder / "tough.py").write_text(text)
 
-    def start(self, *words: str) -> Command:
-        return Command(self.folder, (words[0], "./tough.py", *words[1:]))
+    def start(self, word: str, *words: str) -> Command:
+        return Command(self.folder, word, "./tough.py", *words)
 
-    def call(self, *words: str, code: int = 0) -> str:
+    def call(self, word: str, *words: str, code: int = 0) -> str:
         """What the command says, on stdout and stderr."""
-        found, said = self.start(*words).wait()
-        assert found == code, said
-        return said
+        return "".join(run(self.folder, word, "./tough.py", *words, code=code))
 
     def status(self) -> dict[str, int]:
         out = self.call("status", "--json")
@@ -120,8 +80,23 @@ class Workplace:
         return found + [r.info.run_id for r in runs if r.info.status == "RUNNING"]
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state whose databases have been made, which takes two seconds, and hold nothing yet."""
+    state = tmp_path_factory.mktemp("template")
+    Ledger("other", state, None, {})
+    Tracker("other", state)
+    return state
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
+def place(tmp_path: Path, template: Path) -> Workplace:
+    return Workplace(tmp_path, template)
+
+
+@pytest.fixture
+def bare_place(tmp_path: Path) -> Workplace:
+    """Without a state."""
     return Workplace(tmp_path)
 
 

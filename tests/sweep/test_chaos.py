@@ -6,7 +6,8 @@ import signal
 import time
 from collections import Counter
 
-from tests.sweep.conftest import Command, Workplace
+from tests.commands import Command
+from tests.sweep.conftest import Workplace
 
 CELLS, WORKERS, COMMANDS = 60, 30, 10
 STEPS = 150
@@ -42,7 +43,7 @@ class Killer:
     def kill_command(self, command: Command) -> None:
         time.sleep(self.draw.uniform(0.0, 0.5))
         command.kill(self.draw.choice(COMMAND_SIGNALS))
-        code, said = command.wait()
+        code, _, said = command.wait()
         assert code in (-signal.SIGKILL, 130, 143), said
 
 
@@ -72,12 +73,13 @@ def test_forty_kills_change_no_result(place: Workplace) -> None:
     assert (place.folder / curves).read_bytes() == (peace.folder / curves).read_bytes()
 
 
-def test_commands_started_in_the_same_second_share_the_work(place: Workplace) -> None:
+def test_commands_started_in_the_same_second_share_the_work(bare_place: Workplace) -> None:
+    place = bare_place
     place.study(steps=20, seeds=6)
     commands = [place.start("run", "--workers", "1") for _ in range(2)]
     commands += [place.start("worker") for _ in range(2)]
     for command in commands:
-        code, said = command.wait()
+        code, _, said = command.wait()
         assert code == 0, said
     attempts = [t.user_attrs for t in place.ledger().attempts()]
     assert sorted(a["cell"] for a in attempts) == sorted(row["run_id"] for row in place.rows())

@@ -3,6 +3,8 @@
 A study file is imported by every process of a run, so it can plant the kill: once, told by a file.
 """
 
+import shutil
+
 import pytest
 
 from tests.sweep.conftest import Workplace
@@ -116,6 +118,8 @@ def test_a_worker_killed_there_is_replaced(
 def test_a_command_killed_there_is_given_again(
     point: str, place: Workplace, undisturbed: Workplace
 ) -> None:
+    if "schema" in point:
+        shutil.rmtree(place.folder / ".harness")
     only_command = (
         'import multiprocessing\nif multiprocessing.current_process().name == "command":\n'
     )
