@@ -20,6 +20,7 @@ test-all: .venv/ready  ## the slow ones too
 
 bench: .venv/ready  ## what the harness costs around the step, as ratios
 	$(BIN)/python tests/bench.py
+	$(BIN)/python tests/bench_scale.py
 
 ci: test study
 

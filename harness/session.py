@@ -97,6 +97,7 @@ class Session:
 
         return Job(
             source=self.plan.source,
+            code=self.plan.code,
             name=self.plan.name,
             configs={cell.key: cell.config.model_dump(mode="json") for cell in cells},
             shas=self.shas,

@@ -49,6 +49,7 @@ TEXT = {
     *("study", "run_id", "scheme", "scheme_options", "family", "outcome", "reason", "data_sha"),
     *("commit", "torch", "device", "precision", "finished"),
 }
+OUTCOMES = ("trained", "stalled", "diverged", "crashed")  # each worse than the one before
 REQUIRED = {"run_id", "outcome", "data_sha"}
 
 
@@ -246,18 +247,21 @@ def _read(path: Path) -> list[Row]:
     if not path.exists():
         return []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows = list(reader)
+        reader = csv.DictReader(io.StringIO(path.read_bytes().decode(), newline=""), strict=True)
+        columns, rows = set(reader.fieldnames or ()), list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path}: not readable as CSV: {error}; restore the file") from None
-    if not set(reader.fieldnames or ()) >= REQUIRED:
+    if not columns >= REQUIRED:
         raise ConfigError(f"{path}: line 1: not the columns of runs; restore the file")
     seen: set[tuple[str, str]] = set()
     for number, r in enumerate(rows, start=2):
         key = r["run_id"], r["data_sha"]
         if None in r or None in r.values() or not r["run_id"]:
             raise ConfigError(f"{path}: line {number}: not a whole row; restore the file")
+        if r["outcome"] not in OUTCOMES:
+            raise ConfigError(
+                f"{path}: line {number}: outcome: unknown value {r['outcome']!r}; restore the file"
+            )
         if key in seen:
             raise ConfigError(f"{path}: line {number}: run {key[0]} stands twice; restore the file")
         seen.add(key)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from harness.analysis.statistics import OUTCOMES
+from harness.analysis.records import OUTCOMES
 from harness.schemes import Learned, Place, all_schemes, find
 
 

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from harness.analysis.records import Table
+from harness.analysis.records import OUTCOMES, Table
 
-OUTCOMES = ("trained", "stalled", "diverged", "crashed")  # each worse than the one before
 BOOTSTRAP_FROM = 10
 
 

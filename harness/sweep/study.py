@@ -1,12 +1,12 @@
 """A study file's declarations, and the plan of cells they mean. No torch, no Optuna."""
 
-import importlib.util
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import harness
@@ -53,6 +53,7 @@ class Plan:
 
     name: str
     source: Path
+    code: str  # what the source held when it was read
     axes: tuple[str, ...]
     cells: tuple[Cell, ...]
     chosen: frozenset[str]  # keys that --only leaves
@@ -78,7 +79,11 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     `sets` and `only` are command-line texts 'path=v[,v]'.
     """
     source = _locate(argument)
-    module = execute(source)
+    try:
+        code = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: cannot be read: {error}") from None
+    module = execute(source, code)
     study = getattr(module, "STUDY", None)
     if not isinstance(study, Study):
         raise ConfigError(f"{source}: STUDY: missing; declare STUDY = Study(base=..., axes=...)")
@@ -104,6 +109,7 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     return Plan(
         name=name.replace("/", "_"),
         source=source,
+        code=code,
         axes=tuple(axes),
         cells=cells,
         chosen=_filter(cells, list(axes), _assignments("--only", only), source),
@@ -131,17 +137,19 @@ def _locate(argument: str) -> Path:
     return path
 
 
-def execute(source: Path) -> Any:
-    """The study file as a module; what it raises is its author's to mend, and said in one line."""
-    spec = importlib.util.spec_from_file_location(f"studies.{source.stem}", source)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their annotations
+def execute(source: Path, code: str) -> Any:
+    """The study file as a module; what it raises is its author's to mend, and said in one line.
+
+    `code` is what it held when the command began: workers that begin later must not see it edited.
+    """
+    module = ModuleType(f"studies.{source.stem}")
+    module.__file__ = str(source)
+    sys.modules[module.__name__] = module  # where dataclasses look for their annotations
     try:
-        spec.loader.exec_module(module)
+        exec(compile(code, str(source), "exec"), module.__dict__)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    except Exception as error:
+    except Exception as error:  # a study file is the user's input
         line = error.lineno if isinstance(error, SyntaxError) else _line(error, source)
         raise ConfigError(f"{source}: line {line}: {type(error).__name__}: {error}") from None
     return module

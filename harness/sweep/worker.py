@@ -39,7 +39,8 @@ DEATHS = 3  # of every worker without a new attempt: they cannot work here
 class Job:
     """What a worker needs to find its cells again: all of it text, numbers and paths."""
 
-    source: Path  # of the study, executed for the schemes that it declares
+    source: Path  # of the study
+    code: str  # that declares it, executed for its schemes
     name: str
     configs: Mapping[str, Mapping[str, Any]]  # by key, in the order in which they are wanted
     shas: Mapping[str, str]  # of each cell's corpus
@@ -83,7 +84,7 @@ def work(job: Job, obeyed: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> No
     from harness.sweep.ledger import Ledger
     from harness.sweep.tracking import Tracker
 
-    execute(job.source)
+    execute(job.source, job.code)
     ledger = Ledger(job.name, job.state, job.storage, job.shas)
     tracker = Tracker(job.name, job.state)
     waited = False
