@@ -240,6 +240,8 @@ def ui(
 def main() -> None:
     """The entry point: what goes wrong for the user is one line and exit code 2."""
     signal.signal(signal.SIGTERM, _terminated)
+    # Also where a shell had SIGINT ignored, as for its background jobs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     command = typer.main.get_command(app)
     try:
         code: Any = command.main(prog_name="harness", standalone_mode=False)

@@ -118,7 +118,7 @@ def _tracker_against_ledger(session: Session) -> Iterator[str]:
     ended = endings(session.ledger)
     tracked = {run.data.tags.get("token"): run for run in session.tracker.runs()}
     for trial in session.ledger.attempts():
-        token, name = trial.user_attrs["token"], f"attempt {trial.number}"
+        token, name = trial.user_attrs["claim"]["token"], f"attempt {trial.number}"
         run = tracked.get(token)
         if token not in ended:
             if not holds(trial.user_attrs["lease"]):
@@ -145,7 +145,8 @@ def study_status(session: Session) -> dict[str, Any]:
         rows = merged(plan, rows, standing, "results")
     outcomes = Counter(r["outcome"] for r in rows.values())
     running -= rows.keys()
-    missing = [cell for cell in plan.cells if cell.key not in rows.keys() | running]
+    begun = rows.keys() | running
+    missing = [cell for cell in plan.cells if cell.key not in begun]
     return {
         "study": plan.name,
         "cells": len(plan.cells),

@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 
 from optuna.trial import TrialState, create_trial
 
+from harness.session import Places, Session
+from harness.sweep.lease import lease
 from harness.sweep.ledger import Ledger
 from harness.sweep.study import load
 
@@ -53,15 +55,11 @@ def main() -> None:
         ledger = Ledger("vast", folder / "state", None, {})
         record = {f"measured_{i}": i / 7 for i in range(40)}
         record |= {"outcome": "trained", "final_loss": 2.5, "seconds": 1.0, "data_sha": None}
-        shas = json.loads(_status(source, folder)[0])
-        assert shas["cells"] == len(keys)
-        from harness.session import Places, Session
-
         session = Session(str(source), [], Places(folder / "state", folder, folder))
         trials = []
         for key in keys[:DONE]:
-            told = {"cell": key, "token": key, "run": "r", "ended": "done"}
-            told["record"] = {**record, "data_sha": session.shas[key]}  # type: ignore[assignment]
+            told = {"claim": {"cell": key, "token": key}, "lease": lease()}
+            told["result"] = {"record": {**record, "data_sha": session.shas[key]}, "run": "r"}
             trials.append(create_trial(state=TrialState.COMPLETE, value=2.5, user_attrs=told))
         ledger._study.add_trials(trials)
 

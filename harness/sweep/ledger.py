@@ -45,7 +45,7 @@ class Attempt:
 class Standing:
     """What the ledger knows of each cell, by key."""
 
-    # The accepted attempt's attributes: its record, and as `run` the tracker's name of it.
+    # Its record, and as `run` the tracker's name of the attempt.
     accepted: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     crashed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
@@ -75,8 +75,10 @@ class Ledger:
         url = url or f"sqlite:///{state.resolve() / 'ledger.db'}"
         # A new database is made by one process; several at once crash (measured, optuna 5.0.0).
         with FileLock(state / "ledger.lock"):
-            database = RDBStorage(url, engine_kwargs=_engine_options(url))
-            if url.startswith("sqlite"):
+            sqlite = url.startswith("sqlite")
+            waits = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else {}
+            database = RDBStorage(url, engine_kwargs=waits)
+            if sqlite:
                 _begin_immediate(database)
             self._storage = optuna.storages.get_storage(database)
             self._study = optuna.create_study(
@@ -91,16 +93,16 @@ class Ledger:
         self.recover()
         while key := self._first_free(keys):
             token = uuid.uuid4().hex
-            attributes = {"cell": key, "token": token, "lease": lease()}
+            attributes = {"claim": {"cell": key, "token": token}, "lease": lease()}
             self._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=attributes))
             self._refresh()
-            rivals = [t for t in self._open.values() if t.user_attrs.get("cell") == key]
-            mine = next(t for t in rivals if t.user_attrs["token"] == token)
+            rivals = [t for t in self._open.values() if cell_of(t) == key]
+            mine = next(t for t in rivals if t.user_attrs["claim"]["token"] == token)
             cell = self._cells.get(key, _Cell())
             first = min(t.number for t in rivals) == mine.number
             if first and not cell.accepted and not self._crash(cell):
                 return Attempt(key, token, mine.number, mine._trial_id, cell.tries + 1)
-            self._end(mine._trial_id, TrialState.FAIL, {"ended": "duplicate"})
+            self._end(mine._trial_id, TrialState.FAIL, {"end": {"how": "duplicate"}})
             self.recover()
         return None
 
@@ -130,17 +132,17 @@ class Ledger:
     def done(self, attempt: Attempt, record: Mapping[str, Any], run: str) -> bool:
         """A completed measurement; `run` is the tracker's name of the attempt. False if the attempt
         had been given up in the meantime."""
-        told = {"record": dict(record), "run": run, "ended": "done"}  # "ended" last: `recover`
+        told = {"result": {"record": dict(record), "run": run}}
         return self._end(attempt.trial_id, TrialState.COMPLETE, told, _value(record))
 
     def error(self, attempt: Attempt, record: Mapping[str, Any], error: str) -> bool:
         """An exception in our process: the cell counts as crashed until `retry`."""
-        told = {"record": dict(record), "error": error, "ended": "error"}
-        return self._end(attempt.trial_id, TrialState.FAIL, told)
+        told = {"how": "error", "record": {**record, "error": error}}
+        return self._end(attempt.trial_id, TrialState.FAIL, {"end": told})
 
     def release(self, attempt: Attempt) -> bool:
         """The attempt was interrupted; its cell is free again."""
-        return self._end(attempt.trial_id, TrialState.FAIL, {"ended": "released"})
+        return self._end(attempt.trial_id, TrialState.FAIL, {"end": {"how": "released"}})
 
     def retry(self) -> None:
         """Errors and lost attempts until now no longer count."""
@@ -155,11 +157,11 @@ class Ledger:
             attributes = trial.user_attrs
             if "lease" in attributes and holds(attributes["lease"]):
                 continue
-            if attributes.get("ended") == "done":
-                value = _value(attributes["record"])
+            if "result" in attributes:
+                value = _value(attributes["result"]["record"])
                 over = self._end(trial._trial_id, TrialState.COMPLETE, {}, value)
             else:
-                over = self._end(trial._trial_id, TrialState.FAIL, {"ended": "lost"})
+                over = self._end(trial._trial_id, TrialState.FAIL, {"end": {"how": "lost"}})
             if over:
                 ended.append(trial.number)
         self._refresh()
@@ -172,7 +174,7 @@ class Ledger:
         tried = self._tried()
         for key, cell in self._cells.items():
             if cell.accepted:
-                standing.accepted[key] = cell.accepted.user_attrs
+                standing.accepted[key] = cell.accepted.user_attrs["result"]
             elif key not in tried and (crash := self._crash(cell)):
                 standing.crashed[key] = crash
         standing.running = tried - standing.accepted.keys()
@@ -193,7 +195,7 @@ class Ledger:
         return [
             trial
             for trial in self._study.get_trials(deepcopy=False)
-            if "cell" in trial.user_attrs and trial.user_attrs.get("ended") != "duplicate"
+            if cell_of(trial) and how_ended(trial) != "duplicate"
         ]
 
     def _first_free(self, keys: Iterable[str]) -> str | None:
@@ -205,15 +207,14 @@ class Ledger:
         return None
 
     def _tried(self) -> set[str]:
-        return {t.user_attrs["cell"] for t in self._open.values() if "cell" in t.user_attrs}
+        return {key for t in self._open.values() if (key := cell_of(t))}
 
     def _crash(self, cell: _Cell) -> dict[str, Any] | None:
         """The record of a cell that is not tried again before `retry`."""
         errors = [t for t in cell.errors if t.number >= self._since]
         lost = [number for number in cell.lost if number >= self._since]
         if errors:
-            attributes = errors[-1].user_attrs
-            return {**attributes["record"], "error": attributes["error"]}
+            return dict(errors[-1].user_attrs["end"]["record"])
         if len(lost) >= LOST_ATTEMPTS:
             return {**CRASH_OF_LOST, "attempts": cell.tries, "error": "its workers were killed"}
         return None
@@ -231,14 +232,14 @@ class Ledger:
         self._known = len(trials)
 
     def _take_in(self, trial: FrozenTrial) -> None:
-        attributes = trial.user_attrs
-        if "cell" not in attributes or attributes.get("ended") == "duplicate":
+        key, how = cell_of(trial), how_ended(trial)
+        if not key or how == "duplicate":
             return
-        cell = self._cells.setdefault(attributes["cell"], _Cell())
+        cell = self._cells.setdefault(key, _Cell())
         cell.tries += 1
         if trial.state == TrialState.COMPLETE:
-            sha = attributes["record"]["data_sha"]
-            if sha != self._shas.get(attributes["cell"], sha):
+            sha = trial.user_attrs["result"]["record"]["data_sha"]
+            if sha != self._shas.get(key, sha):
                 return
             first, second = cell.accepted, trial
             if first and first.number > second.number:
@@ -246,9 +247,9 @@ class Ledger:
             cell.accepted = first or second
             if first:
                 cell.wasted.append(second.number)
-        elif attributes.get("ended") == "error":
+        elif how == "error":
             cell.errors.append(trial)
-        elif attributes.get("ended") == "lost":
+        elif how == "lost":
             cell.lost.append(trial.number)
 
     def _end(
@@ -268,14 +269,22 @@ class Ledger:
         return False
 
 
+def cell_of(trial: FrozenTrial) -> str | None:
+    """Which cell a trial is an attempt at; none for trials that are not ours."""
+    key: str | None = trial.user_attrs.get("claim", {}).get("cell")
+    return key
+
+
+def how_ended(trial: FrozenTrial) -> str | None:
+    """error, released, lost or duplicate, of a trial that is FAIL; of others it says nothing."""
+    how: str | None = trial.user_attrs.get("end", {}).get("how")
+    return how
+
+
 def _value(record: Mapping[str, Any]) -> float:
     """The objective: infinity where there is no loss, for NaN would be a failed trial."""
     loss = record.get("final_loss")
     return loss if loss is not None and math.isfinite(loss) else math.inf
-
-
-def _engine_options(url: str) -> dict[str, Any]:
-    return {"connect_args": {"timeout": BUSY_SECONDS}} if url.startswith("sqlite") else {}
 
 
 def _begin_immediate(storage: RDBStorage) -> None:

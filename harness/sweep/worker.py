@@ -233,17 +233,17 @@ def supervise(ledger: "Ledger", job: Job, workers: int) -> Generator["Standing"]
 
 def endings(ledger: "Ledger") -> "dict[str, Ending]":
     """By token: how the tracker's run of an ended attempt must end, and with which record."""
+    from harness.sweep.ledger import how_ended
+
     found: dict[str, Ending] = {}
     for trial in ledger.attempts():
-        attributes = trial.user_attrs
-        if trial.state.is_finished():
-            record = attributes.get("record", {})
-            if trial.state.name == "COMPLETE":
-                found[attributes["token"]] = "FINISHED", record
-            elif attributes.get("ended") == "error":
-                found[attributes["token"]] = "FAILED", record
-            else:
-                found[attributes["token"]] = "KILLED", {}
+        token = trial.user_attrs["claim"]["token"]
+        if trial.state.name == "COMPLETE":
+            found[token] = "FINISHED", trial.user_attrs["result"]["record"]
+        elif trial.state.is_finished() and how_ended(trial) == "error":
+            found[token] = "FAILED", trial.user_attrs["end"]["record"]
+        elif trial.state.is_finished():
+            found[token] = "KILLED", {}
     return found
 
 

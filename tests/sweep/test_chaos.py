@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 
+from harness.sweep.ledger import cell_of
 from tests.commands import Command
 from tests.sweep.conftest import Workplace
 
@@ -27,7 +28,7 @@ class Killer:
         ledger = self.place.ledger()
         while not command.ended():
             ledger._refresh()
-            busy = [t for t in ledger._open.values() if self.hit[t.user_attrs["cell"]] < 3]
+            busy = [t for t in ledger._open.values() if self.hit[cell_of(t) or ""] < 3]
             if busy:
                 victim = self.draw.choice(busy)
                 time.sleep(self.draw.uniform(0.0, 0.4))
@@ -35,7 +36,7 @@ class Killer:
                     os.kill(victim.user_attrs["lease"]["pid"], self.draw.choice(WORKER_SIGNALS))
                 except ProcessLookupError:
                     continue
-                self.hit[victim.user_attrs["cell"]] += 1
+                self.hit[cell_of(victim) or ""] += 1
                 return
             time.sleep(0.02)
         raise AssertionError("the study was finished before the killer was")
@@ -81,8 +82,10 @@ def test_commands_started_in_the_same_second_share_the_work(bare_place: Workplac
     for command in commands:
         code, _, said = command.wait()
         assert code == 0, said
-    attempts = [t.user_attrs for t in place.ledger().attempts()]
-    assert sorted(a["cell"] for a in attempts) == sorted(row["run_id"] for row in place.rows())
-    assert len({a["lease"]["pid"] for a in attempts}) > 1
+    attempts = place.ledger().attempts()
+    assert sorted(str(cell_of(a)) for a in attempts) == sorted(
+        row["run_id"] for row in place.rows()
+    )
+    assert len({a.user_attrs["lease"]["pid"] for a in attempts}) > 1
     assert place.status()["missing"] == 0
     assert place.call("verify").startswith("0 differences, 0 wasted")

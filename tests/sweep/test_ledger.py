@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from harness.sweep.ledger import Ledger
+from harness.sweep.ledger import Ledger, cell_of
 
 RECORD = {"outcome": "trained", "final_loss": 2.5, "data_sha": "a"}
 
@@ -64,8 +64,10 @@ def test_a_crashed_cell_waits_for_retry(ledger: Ledger) -> None:
 
 def test_the_lowest_complete_trial_is_the_accepted_one(ledger: Ledger) -> None:
     for loss in (1.0, 2.0):
-        attributes = {"cell": "x", "token": str(loss), "run": "r", "ended": "done"}
-        attributes["record"] = {**RECORD, "final_loss": loss}  # type: ignore[assignment]
+        attributes = {
+            "claim": {"cell": "x", "token": str(loss)},
+            "result": {"record": {**RECORD, "final_loss": loss}, "run": "r"},
+        }
         ledger._study.add_trial(create_trial(value=loss, user_attrs=attributes))
     assert ledger.standing().accepted["x"]["record"]["final_loss"] == 1.0
     assert ledger.wasted() == 1
@@ -110,7 +112,7 @@ def test_four_workers_on_an_empty_directory_claim_each_cell_once(tmp_path: Path)
     assert [process.exitcode for process in processes] == [0] * 4
     ledger = Ledger("s", tmp_path, None, {})
     trials = ledger.attempts()
-    complete = [t.user_attrs["cell"] for t in trials if t.state == TrialState.COMPLETE]
+    complete = [cell_of(t) for t in trials if t.state == TrialState.COMPLETE]
     assert sorted(complete) == sorted(keys)
     assert not [t for t in trials if t.state == TrialState.RUNNING]
 
