@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.analysis import figures
 from harness.analysis.records import Results, Row, differences, row
 from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
@@ -139,6 +138,8 @@ class Session:
         """Figures that are out of date, as far as there is something to draw."""
         if not self.rows:
             return
+        from harness.analysis import figures  # half a second: only where something is drawn
+
         with self.results.lock():
             table = self.results.table()
             for figure in self.plan.figures:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from harness.analysis.records import OUTCOMES, Table
 
@@ -26,6 +25,8 @@ def interval(values: Iterable[float]) -> tuple[float, float, float]:
         return mean, float("nan"), float("nan")
     if sample[0] == sample[-1]:  # both methods divide by the spread
         return mean, mean, mean
+    from scipy import stats  # slow to import, and most commands have no interval to give
+
     if sample.size < BOOTSTRAP_FROM:
         low, high = stats.t.interval(0.95, sample.size - 1, mean, stats.sem(sample))
     else:

@@ -20,6 +20,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import event
 
+from harness.errors import ConfigError
 from harness.sweep.lease import RENEWED, holds, lease
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -77,7 +78,13 @@ class Ledger:
         with FileLock(state / "ledger.lock"):
             sqlite = url.startswith("sqlite")
             waits = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else {}
-            database = RDBStorage(url, engine_kwargs=waits)
+            try:
+                database = RDBStorage(url, engine_kwargs=waits)
+            except ImportError:
+                raise ConfigError(
+                    "HARNESS_STORAGE: its driver is not installed; for PostgreSQL install the "
+                    "extra 'postgres' and say postgresql+psycopg://"
+                ) from None
             if sqlite:
                 _begin_immediate(database)
             self._storage = optuna.storages.get_storage(database)
@@ -211,11 +218,9 @@ class Ledger:
 
     def _crash(self, cell: _Cell) -> dict[str, Any] | None:
         """The record of a cell that is not tried again before `retry`."""
-        errors = [t for t in cell.errors if t.number >= self._since]
-        lost = [number for number in cell.lost if number >= self._since]
-        if errors:
+        if errors := [t for t in cell.errors if t.number >= self._since]:
             return dict(errors[-1].user_attrs["end"]["record"])
-        if len(lost) >= LOST_ATTEMPTS:
+        if sum(number >= self._since for number in cell.lost) >= LOST_ATTEMPTS:
             return {**CRASH_OF_LOST, "attempts": cell.tries, "error": "its workers were killed"}
         return None
 
@@ -253,32 +258,27 @@ class Ledger:
             cell.lost.append(trial.number)
 
     def _end(
-        self,
-        trial_id: int,
-        state: TrialState,
-        attributes: Mapping[str, Any],
-        value: float | None = None,
+        self, trial_id: int, state: TrialState, told: Mapping[str, Any], value: float | None = None
     ) -> bool:
         """False if the trial had been ended by another."""
-        values = None if value is None else [value]
         with suppress(UpdateFinishedTrialError):
-            for name, content in attributes.items():  # those of ended trials cannot change
+            for name, content in told.items():  # those of ended trials cannot change
                 self._storage.set_trial_user_attr(trial_id, name, content)
-            self._storage.set_trial_state_values(trial_id, state, values)
+            self._storage.set_trial_state_values(
+                trial_id, state, None if value is None else [value]
+            )
             return True
         return False
 
 
-def cell_of(trial: FrozenTrial) -> str | None:
-    """Which cell a trial is an attempt at; none for trials that are not ours."""
-    key: str | None = trial.user_attrs.get("claim", {}).get("cell")
-    return key
+def cell_of(trial: FrozenTrial) -> str:
+    """Which cell a trial is an attempt at; '' for trials that are not ours."""
+    return str(trial.user_attrs.get("claim", {}).get("cell", ""))
 
 
-def how_ended(trial: FrozenTrial) -> str | None:
+def how_ended(trial: FrozenTrial) -> str:
     """error, released, lost or duplicate, of a trial that is FAIL; of others it says nothing."""
-    how: str | None = trial.user_attrs.get("end", {}).get("how")
-    return how
+    return str(trial.user_attrs.get("end", {}).get("how", ""))
 
 
 def _value(record: Mapping[str, Any]) -> float:

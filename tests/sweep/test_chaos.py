@@ -28,7 +28,7 @@ class Killer:
         ledger = self.place.ledger()
         while not command.ended():
             ledger._refresh()
-            busy = [t for t in ledger._open.values() if self.hit[cell_of(t) or ""] < 3]
+            busy = [t for t in ledger._open.values() if self.hit[cell_of(t)] < 3]
             if busy:
                 victim = self.draw.choice(busy)
                 time.sleep(self.draw.uniform(0.0, 0.4))
@@ -36,7 +36,7 @@ class Killer:
                     os.kill(victim.user_attrs["lease"]["pid"], self.draw.choice(WORKER_SIGNALS))
                 except ProcessLookupError:
                     continue
-                self.hit[cell_of(victim) or ""] += 1
+                self.hit[cell_of(victim)] += 1
                 return
             time.sleep(0.02)
         raise AssertionError("the study was finished before the killer was")
@@ -83,9 +83,7 @@ def test_commands_started_in_the_same_second_share_the_work(bare_place: Workplac
         code, _, said = command.wait()
         assert code == 0, said
     attempts = place.ledger().attempts()
-    assert sorted(str(cell_of(a)) for a in attempts) == sorted(
-        row["run_id"] for row in place.rows()
-    )
+    assert sorted(cell_of(a) for a in attempts) == sorted(row["run_id"] for row in place.rows())
     assert len({a.user_attrs["lease"]["pid"] for a in attempts}) > 1
     assert place.status()["missing"] == 0
     assert place.call("verify").startswith("0 differences, 0 wasted")
