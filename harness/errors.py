@@ -50,7 +50,8 @@ def redacted(text: str) -> str:
     """The text without the user names and passwords of the stores that the environment names."""
     for variable in ("HARNESS_STORAGE", "MLFLOW_TRACKING_URI"):
         url = urlsplit(os.environ.get(variable, ""))
-        secrets = [url.password, *(value for _, value in parse_qsl(url.query))]
+        said = parse_qsl(url.query)
+        secrets = [url.password, *(v for k, v in said if re.search("user|pass|token|key", k))]
         for secret in filter(None, secrets):
             for form in {secret, unquote(secret)}:
                 text = text.replace(form, "***")

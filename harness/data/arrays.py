@@ -51,5 +51,5 @@ class Task(Protocol):
 
 
 def generator(stream: int, seed: int, index: int) -> np.random.Generator:
-    """Independent streams: 0 training, 1 validation, 2 frequencies, 3 permutations of sources."""
+    """Independent streams: 0 training, 1 validation, 2 frequencies."""
     return np.random.default_rng([stream, seed, index])

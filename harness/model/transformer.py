@@ -88,17 +88,8 @@ class Transformer(nn.Module):
                 shared: dict[str, nn.Parameter] = {}
                 block = Block()
                 for kind in kinds:
-                    f = (
-                        FeedForward(width, ffn)
-                        if kind == "ffn"
-                        else Attention(
-                            width,
-                            heads,
-                            causal=stack == "decoder" and kind == "self",
-                            cross=kind == "cross",
-                        )
-                    )
                     wiring = wire(Place(kind, stack, layer, encoders, decoders))
+                    f = _function(kind, stack, width, heads, ffn)
                     block[kind] = Residual(f, wiring, make, width, dropout, shared)
                 blocks.append(block)
             vocabulary = vocabularies[0 if paired and stack == "encoder" else 1]
@@ -148,6 +139,13 @@ class Transformer(nn.Module):
                 keys = sources if residual.f.cross else length
                 total += 4 * stack.width * (stack.width * (length + keys) + length * keys)
         return total
+
+
+def _function(kind: str, stack: str, width: int, heads: int, ffn: int) -> Attention | FeedForward:
+    if kind == "ffn":
+        return FeedForward(width, ffn)
+    causal = stack == "decoder" and kind == "self"
+    return Attention(width, heads, causal=causal, cross=kind == "cross")
 
 
 def _sinusoids(length: int, width: int, device: torch.device) -> Tensor:

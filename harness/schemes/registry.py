@@ -22,9 +22,8 @@ class Scheme:
     function: Callable[..., Wiring]
     source: str
     facts: StackFacts
-    revision: int = (
-        1  # raised when the arithmetic or the initialisation changes: part of a run's identity
-    )
+    # Raised when the arithmetic or the initialisation changes: part of a run's identity.
+    revision: int = 1
 
     @property
     def equation(self) -> str:
@@ -73,6 +72,8 @@ def scheme(
                     f"scheme {name!r}: {option.name}: no annotation; say what it is: Place, bool, "
                     "int, float or Literal[...]"
                 )
+            if option.kind is option.KEYWORD_ONLY and option.default is option.empty:
+                raise ConfigError(f"scheme {name!r}: {option.name}: no default; give it one")
         REGISTRY[name] = Scheme(name, function, source, StackFacts(final_norm), revision)
         return function
 
@@ -122,8 +123,9 @@ def _typed(name: str, value: Any, expected: Any) -> Any:
             raise ConfigError(f"scheme_options.{name}: expected {words}, got {value!r}")
         return expected(read)
     choices = get_args(expected)  # of a Literal
-    if value in choices:
-        return value
+    for choice in choices:
+        if value == choice or (isinstance(value, Typed) and value == str(choice)):
+            return choice
     raise ConfigError(
         f"scheme_options.{name}: expected one of {', '.join(map(str, choices))}, got {value!r}"
     )

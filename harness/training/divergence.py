@@ -10,9 +10,8 @@ PATIENCE = 50  # consecutive steps
 CLOSING = 10  # consecutive steps that end a run
 SMOOTHING = 9  # losses in a median
 SKIPS = 20  # steps in a row that a gradient scaler drops
-LARGEST_NORM = (
-    1.8e19  # its square leaves float32, and float32 clipping then zeroes the step silently
-)
+# Its square leaves float32, and float32 clipping then zeroes the step silently.
+LARGEST_NORM = 1.8e19
 
 
 @dataclass(frozen=True)

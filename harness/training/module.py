@@ -24,9 +24,8 @@ class LanguageModule(L.LightningModule):
     def __init__(self, model: Transformer, options: Optim) -> None:
         super().__init__()
         self.model, self.options = model, options
-        self.nats: list[
-            tuple[Tensor, Tensor]
-        ] = []  # (sum of losses, targets) of each batch of a step
+        # (sum of losses, targets) of each batch of a step
+        self.nats: list[tuple[Tensor, Tensor]] = []
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         logits_BTV, targets_BT = self.model(*batch.model_inputs), batch.targets_BT

@@ -1,4 +1,8 @@
-"""Measurements of a run as Lightning callbacks. Norms stay tensors until one transfer a step."""
+"""Measurements of a run as Lightning callbacks. Norms stay tensors until one transfer a step.
+
+Series of training count steps from 0; those measured between steps (validation, activations, the
+update) say how many steps had been taken. Letters: B sequences, T targets, D width.
+"""
 
 import time
 from collections.abc import Callable
@@ -84,7 +88,11 @@ class GradientProbe(L.Callback):
 
 
 class StreamProbe(L.Callback):
-    """At step 0, by stack: norm of dL/d(first block's input) over dL/d(last block's output)."""
+    """At step 0, by stack: norm of dL/d(first block's input) over dL/d(last block's output).
+
+    The last block's output stands before any final norm; under accumulation it is that of the
+    step's first batch. What stands before and after a final norm differs by the norm's Jacobian.
+    """
 
     def __init__(self) -> None:
         self.ratios: dict[str, float] = {}

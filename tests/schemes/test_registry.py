@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.fields import Typed
-from harness.schemes import Place, Scheme, Wiring, all_schemes, find, registry, scheme
+from harness.schemes import Place, Scheme, StackFacts, Wiring, all_schemes, find, registry, scheme
 
 AT = Place("self", "decoder", 1, 0, 4)
 
@@ -220,3 +220,21 @@ def test_an_option_without_an_annotation_is_refused_at_once() -> None:
 
     with pytest.raises(ConfigError, match="scheme 'bare': strength: no annotation; say what it is"):
         scheme("none")(bare)
+
+
+def test_an_option_without_a_default_is_refused_at_once() -> None:
+    def bare(at: Place, *, strength: float) -> Wiring:
+        return Wiring()
+
+    with pytest.raises(ConfigError, match="scheme 'bare': strength: no default; give it one"):
+        scheme("none")(bare)
+
+
+def test_a_choice_among_numbers_can_be_typed() -> None:
+    def chosen(at: Place, *, power: Literal[1, 2] = 1) -> Wiring:
+        return Wiring()
+
+    rule = Scheme("chosen", chosen, "none", StackFacts())
+    assert rule.check({"power": Typed("2")}) == {"power": 2}
+    with pytest.raises(ConfigError, match=r"scheme_options\.power: expected one of 1, 2, got '3'"):
+        rule.check({"power": Typed("3")})
