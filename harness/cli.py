@@ -121,7 +121,7 @@ def verify(
     problems = verify_study(session)
     for problem in problems:
         typer.echo(problem)
-    wasted = session.ledger.wasted()
+    wasted = session.ledger.wasted() if session.has_ledger else 0
     typer.echo(f"{len(problems)} differences, {wasted} wasted attempts", err=True)
     raise typer.Exit(1 if problems else 0)
 

@@ -33,7 +33,7 @@ def run_study(
     if dry_run:
         return _say_what_would_run(session, retry)
 
-    from harness.sweep.worker import cores, supervise, warm_up
+    from harness.sweep.worker import cores, supervise, undisturbed, warm_up
 
     if session.wanted():
         warm_up()
@@ -53,9 +53,10 @@ def run_study(
                         session.merge(prefer)
                         bar.show()
     finally:
-        session.recover()
-        session.merge(prefer)
-        session.write_curves()
+        with undisturbed():
+            session.recover()
+            session.merge(prefer)
+            session.write_curves()
     session.draw()
     return _conclude(session, wanted)
 
@@ -224,6 +225,8 @@ def _conclude(session: Session, wanted: list[Cell]) -> int:
         last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
         words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with --retry"
         print(redacted(words), file=sys.stderr)
+    where = f"{session.plan.name}: {len(rows)}/{len(session.plan.cells)} cells"
+    print(f"{where} in {session.results.folder}", file=sys.stderr)
     unfinished = [cell for cell in wanted if cell.key not in rows]
     if unfinished:
         again = f"continue with '{session.plan.command}'"

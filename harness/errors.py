@@ -52,7 +52,7 @@ def redacted(text: str) -> str:
         url = urlsplit(os.environ.get(variable, ""))
         said = parse_qsl(url.query)
         secrets = [url.password, *(v for k, v in said if re.search("user|pass|token|key", k))]
-        for secret in filter(None, secrets):
+        for secret in (s for s in secrets if s and len(s) > 2):
             for form in {secret, unquote(secret)}:
                 text = text.replace(form, "***")
         for name in filter(None, {url.username, unquote(url.username or "")}):

@@ -59,8 +59,10 @@ def _reader(
     return BeforeValidator(check)
 
 
-Positive = Annotated[int, _reader("a positive integer", 1, whole=True)]
-Count = Annotated[int, _reader("an integer from 0 on", 0, whole=True)]
+LARGEST = 2**63  # beyond it an integer fits no table
+
+Positive = Annotated[int, _reader("a positive integer", 1, whole=True, high=LARGEST)]
+Count = Annotated[int, _reader("an integer from 0 on", 0, whole=True, high=LARGEST)]
 Rate = Annotated[float, _reader("a positive number", 0, whole=False, open_low=True)]
 Level = Annotated[float, _reader("a number from 0 on", 0, whole=False)]
 Share = Annotated[float, _reader("a number from 0 to below 1", 0, whole=False, high=1.0)]

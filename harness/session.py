@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from harness.analysis.records import Results, Row, differences, row
 from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
 from harness.errors import ConfigError, Disagreement, MissingRuns
+from harness.schemes import Place
 from harness.sweep.study import Cell, Plan, load, shown
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ class Session:
                 load_task(options, self.places.data, family, length)
             except ConfigError as error:
                 raise ConfigError(f"{shown(self.plan.source)}: {error}") from None
+        for c in {(c.scheme, c.canonical_options): c for c in configs}.values():
+            stack: Literal["encoder", "decoder"] = "encoder" if c.model.encoders else "decoder"
+            place = Place("self", stack, 1, c.model.encoders, c.model.decoders)
+            with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a cell's crash
+                c.rule.wire(place, c.scheme_options)
         if any(c.train.precision == "16-mixed" for c in configs):
             import torch
 

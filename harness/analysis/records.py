@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from harness.analysis.files import CurvesFile, replace
 from harness.errors import ConfigError, MissingRuns
+from harness.fields import Typed, number
 from harness.sweep.study import Cell, Plan, spelling
 from harness.training.curves import Curves
 
@@ -254,15 +255,19 @@ def _read(path: Path) -> list[Row]:
     if not columns >= REQUIRED:
         raise ConfigError(f"{path}: line 1: not the columns of runs; restore the file")
     seen: set[tuple[str, str]] = set()
-    for number, r in enumerate(rows, start=2):
+    for line, r in enumerate(rows, start=2):
         key = r["run_id"], r["data_sha"]
         if None in r or None in r.values() or not r["run_id"]:
-            raise ConfigError(f"{path}: line {number}: not a whole row; restore the file")
+            raise ConfigError(f"{path}: line {line}: not a whole row; restore the file")
         if r["outcome"] not in OUTCOMES:
             raise ConfigError(
-                f"{path}: line {number}: outcome: unknown value {r['outcome']!r}; restore the file"
+                f"{path}: line {line}: outcome: unknown value {r['outcome']!r}; restore the file"
             )
+        for name in COST:
+            if r.get(name) and number(Typed(r[name])) is None:
+                where = f"{path}: line {line}: {name}"
+                raise ConfigError(f"{where}: expected a number, got {r[name]!r}; restore the file")
         if key in seen:
-            raise ConfigError(f"{path}: line {number}: run {key[0]} stands twice; restore the file")
+            raise ConfigError(f"{path}: line {line}: run {key[0]} stands twice; restore the file")
         seen.add(key)
     return rows

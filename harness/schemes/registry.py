@@ -48,7 +48,10 @@ class Scheme:
         return {name: v for name, v in sorted(checked.items()) if v != self.options[name]}
 
     def wire(self, at: Place, options: Mapping[str, Any]) -> Wiring:
-        return self.function(at, **options)
+        wiring = self.function(at, **options)
+        if not isinstance(wiring, Wiring):
+            raise ConfigError(f"scheme {self.name!r}: expected a Wiring, got {wiring!r}")
+        return wiring
 
     def stack(self, options: Mapping[str, Any]) -> StackFacts:
         """The facts of each stack; an option named like a fact decides it."""
@@ -66,6 +69,10 @@ def scheme(
         name = function.__name__
         if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
             raise ConfigError(f"scheme {name!r} is defined already; choose another name")
+        try:
+            get_type_hints(function)
+        except NameError as error:
+            raise ConfigError(f"scheme {name!r}: an annotation is unknown: {error}") from None
         for option in inspect.signature(function).parameters.values():
             if option.annotation is option.empty:
                 raise ConfigError(

@@ -6,8 +6,11 @@
 Records of numbers; must not import torch.
 """
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+from harness.errors import ConfigError, did_you_mean
 
 Sublayer = Literal["self", "cross", "ffn"]
 Stack = Literal["encoder", "decoder"]
@@ -83,6 +86,14 @@ class Wiring:
     bypass: float = 0.0
     input_scale: float = 1.0
     gain: Gain = field(default_factory=Gain)
+
+    def __post_init__(self) -> None:
+        for site in self.norms - set(get_args(Site)):
+            raise ConfigError(f"norms: unknown site {site!r}{did_you_mean(site, get_args(Site))}")
+        numbers = [self.bypass, self.input_scale, *vars(self.gain).values()]
+        numbers += [c.init if isinstance(c, Learned) else c for c in (self.skip, self.branch)]
+        if not all(math.isfinite(number) for number in numbers):
+            raise ConfigError(f"a number of the wiring is not finite: {self}")
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,10 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     if not isinstance(study, Study):
         raise ConfigError(f"{source}: STUDY: missing; declare STUDY = Study(base=..., axes=...)")
     figures = getattr(module, "FIGURES", ())
-    if not all(callable(figure) for figure in figures):
+    if not isinstance(figures, list | tuple) or not all(hasattr(f, "render") for f in figures):
         raise ConfigError(f"{source}: FIGURES: expected functions of harness.analysis.figures")
+    if not isinstance(study.axes, Mapping) or not all(isinstance(p, str) for p in study.axes):
+        raise ConfigError(f"{source}: axes: expected a table of lists by config path")
     base = _base(study, source)
     axes: dict[str, list[Any]] = {}
     for path, values in study.axes.items():
@@ -99,6 +101,10 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     assigned = _assignments("--set", sets)
     variant = sorted(path for path in assigned if path not in axes)
     axes |= {path: assigned[path] for path in sorted(assigned)}
+    for path in axes:
+        for other in axes:
+            if other.startswith(f"{path}."):
+                raise ConfigError(f"{source}: axes: {path} holds {other}; keep one of the two")
     cells = _cells(base, axes, source)
     places = {path: list(axes).index(path) for path in variant}
     spelled = {
@@ -149,7 +155,7 @@ def execute(source: Path, code: str) -> Any:
         exec(compile(code, str(source), "exec"), module.__dict__)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
-    except Exception as error:  # a study file is the user's input
+    except (Exception, SystemExit) as error:  # a study file is the user's input
         line = error.lineno if isinstance(error, SyntaxError) else _line(error, source)
         raise ConfigError(f"{source}: line {line}: {type(error).__name__}: {error}") from None
     return module
@@ -167,6 +173,8 @@ def _line(error: BaseException, source: Path) -> int | None:
 def _base(study: Study, source: Path) -> Mapping[str, Any]:
     if isinstance(study.base, Mapping):
         return study.base
+    if not isinstance(study.base, str):
+        raise ConfigError(f"{source}: base: expected a file's name or a table, got {study.base!r}")
     beside = source.parent / study.base
     return read_toml(beside if beside.is_file() else ROOT / "configs" / study.base)
 

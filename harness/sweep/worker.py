@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import wait
@@ -177,6 +178,18 @@ def _crash(
         run.end("FAILED", record)
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals wait: what is told to stop is stopping, and is to come to its end."""
+    signs = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(sign, signal.SIG_IGN) for sign in signs]
+    try:
+        yield
+    finally:
+        for sign, handler in zip(signs, before, strict=True):
+            signal.signal(sign, handler)
+
+
 def warm_up() -> None:
     """Begins loading the heavy libraries, while the command does other things."""
     _context()
@@ -220,15 +233,16 @@ def supervise(ledger: "Ledger", job: Job, workers: int) -> Generator["Standing"]
                     processes += start(killed)
             yield ledger.standing()
     finally:
-        for process in processes:
-            process.terminate()
-        deadline = time.monotonic() + LEAVE_SECONDS
-        for process in processes:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
-        ledger.recover()
+        with undisturbed():
+            for process in processes:
+                process.terminate()
+            deadline = time.monotonic() + LEAVE_SECONDS
+            for process in processes:
+                process.join(max(0.0, deadline - time.monotonic()))
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+            ledger.recover()
 
 
 def endings(ledger: "Ledger") -> "dict[str, Ending]":

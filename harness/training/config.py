@@ -161,6 +161,8 @@ class Config(Strict):
         head, _, rest = path.partition(".")
         if head == "scheme_options" and rest:
             return {**self.rule.options, **self.scheme_options}[rest]
+        if path == "model.decoder_depth":
+            return self.model.decoders  # said or not, it is what the cell has
         value = getattr(self, head)
         return getattr(value, rest) if rest else value
 

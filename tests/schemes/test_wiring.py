@@ -1,9 +1,11 @@
 """The vocabulary: what a place knows of itself, and what a scheme says when it says nothing."""
 
 import dataclasses
+import math
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.schemes import Gain, Learned, Place, StackFacts, Wiring, on
 
 
@@ -61,3 +63,11 @@ def test_records_are_frozen_and_hashable(record: object, field: str) -> None:
     assert hash(record) == hash(dataclasses.replace(record))  # type: ignore[type-var]
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(record, field, 2)
+
+
+def test_a_misspelt_norm_site_and_a_number_that_is_none_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"norms: unknown site 'sums' \(did you mean 'sum'\?\)"):
+        Wiring(norms=frozenset({"sums"}))  # type: ignore[arg-type]
+    for wrong in ({"branch": math.nan}, {"skip": Learned(math.inf)}, {"bypass": math.inf}):
+        with pytest.raises(ConfigError, match="a number of the wiring is not finite"):
+            Wiring(**wrong)  # type: ignore[arg-type]

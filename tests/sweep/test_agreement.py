@@ -2,6 +2,8 @@
 
 import shutil
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,21 @@ def test_verify_lists_what_differs(finished: Workplace, tmp_path: Path) -> None:
     key = rows[1].split(",")[1]
     assert f"{key}: ended in the ledger, no such row" in said
     assert "2 differences" in said
+
+
+def test_a_second_signal_does_not_break_the_leaving(place: Workplace) -> None:
+    place.study(steps=300, seeds=8)
+    command = place.start("run", "--workers", "2")
+    while "minutes left" not in command.errors():
+        assert not command.ended(), command.errors()
+    for _ in range(3):
+        with suppress(ProcessLookupError):  # it may have left by then
+            command.kill(signal.SIGINT)
+        time.sleep(0.1)
+    code, _, said = command.wait(60)
+    assert code == 130, said
+    assert place.left_open() == []
+    assert place.call("verify").startswith("0 differences, 0 wasted")
 
 
 def test_an_interrupted_worker_releases_its_cell_and_says_how_it_ended(place: Workplace) -> None:

@@ -149,3 +149,37 @@ def test_values_are_spelled_as_rows_hold_them() -> None:
         '{"a":2.0,"b":1}',
         "[0.9,0.98]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "STUDY = Study(base=3, axes={'seed': [0]})",
+            "base: expected a file's name or a table, got 3",
+        ),
+        ("STUDY = Study(base={}, axes=['seed'])", "axes: expected a table of lists by config path"),
+        ("STUDY = Study(base={}, axes={3: [0]})", "axes: expected a table of lists by config path"),
+        (
+            "STUDY = Study(base={}, axes={'seed': [0]})\nFIGURES = [print]",
+            "FIGURES: expected functions of harness.analysis.figures",
+        ),
+        ("raise SystemExit(5)", "line 2: SystemExit: 5"),
+        (
+            "STUDY = Study(base={}, axes={'scheme_options.beta': [True], 'scheme_options': [{}]})",
+            "axes: scheme_options holds scheme_options.beta; keep one of the two",
+        ),
+    ],
+)
+def test_a_wrong_declaration_is_one_line(tmp_path: Path, code: str, words: str) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(f"from harness.sweep import Study\n{code}\n")
+    assert message(str(path)) == f"{path}: {words}"
+
+
+def test_a_decoder_as_deep_as_its_encoder_is_found_by_its_depth(tmp_path: Path) -> None:
+    path = study(tmp_path, '{"model.depth": [1, 2], "model.decoder_depth": [1, 3], "seed": [0]}')
+    path.write_text(path.read_text().replace('"decoder", "depth"', '"encoder_decoder", "depth"'))
+    whole = load(str(path), only=["model.decoder_depth=1"])
+    assert [c.values for c in whole.cells] == [(1, 1, 0), (1, 3, 0), (2, 1, 0), (2, 3, 0)]
+    assert whole.chosen == {whole.cells[0].key, whole.cells[2].key}

@@ -125,6 +125,21 @@ def test_a_measurement_that_is_no_number_is_one_line(done: Workplace) -> None:
     )
 
 
+def test_a_cost_that_is_no_number_is_one_line(done: Workplace) -> None:
+    path = done.folder / "results/tough/runs.csv"
+    seconds = done.rows()[0]["seconds"]
+    path.write_text(path.read_text().replace(f",{seconds},", ",x,", 1))
+    assert done.call("status", code=2) == (
+        "results/tough/runs.csv: line 2: seconds: expected a number, got 'x'; restore the file\n"
+    )
+
+
+def test_a_mistyped_state_is_not_made_by_looking(done: Workplace) -> None:
+    done.call("verify", "--state", "elsewhere")
+    done.call("status", "--state", "elsewhere")
+    assert not (done.folder / "elsewhere").exists()
+
+
 def test_damaged_curves_are_one_line(done: Workplace) -> None:
     path = done.folder / "results/tough/curves.csv.gz"
     path.write_bytes(path.read_bytes()[:-20])
