@@ -61,6 +61,15 @@ def _reader(
 
 LARGEST = 2**63  # beyond it an integer fits no table
 
+
+def _flag(value: Any) -> Any:
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, Typed) else value
+    if isinstance(value, bool):
+        return value
+    raise PydanticCustomError("expected", "expected true or false")
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
 Positive = Annotated[int, _reader("a positive integer", 1, whole=True, high=LARGEST)]
 Count = Annotated[int, _reader("an integer from 0 on", 0, whole=True, high=LARGEST)]
 Rate = Annotated[float, _reader("a positive number", 0, whole=False, open_low=True)]

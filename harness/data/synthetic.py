@@ -1,7 +1,8 @@
 """Seeded tasks with exact answers: reversing a sequence, and recalling values by key. numpy only.
 
 A task is a generator of (source, target) pairs. An encoder-decoder gets them as they are; a decoder
-gets one sequence, source and target with a separator between, and only the target counts.
+gets one sequence, source and target with a separator between, and only the target counts; an
+encoder, where both are of one length, says each target at the place of a source token.
 """
 
 import hashlib
@@ -73,7 +74,7 @@ class Pairs:
     def __init__(self, options: Synthetic, family: str, length: int) -> None:
         self.vocabularies = (SPECIALS + options.tokens,) * 2
         self.sha = synthetic_sha(options)
-        self._options, self._joined, self._length = options, family == "decoder", length
+        self._options, self._family, self._length = options, family, length
 
     def train(self, seed: int, index: int, sequences: int) -> Arrays:
         return self._batch(generator(0, seed, index), sequences)
@@ -87,9 +88,13 @@ class Pairs:
 
     def _batch(self, draw: np.random.Generator, sequences: int) -> Arrays:
         pairs = [self._options.pair(draw, self._length) for _ in range(sequences)]
+        if self._family == "encoder":
+            said = [target for _, target in pairs]
+            previous = _pad([np.concatenate([[BOS], target[:-1]]) for target in said], PAD)
+            return Arrays(_pad([source for source, _ in pairs], PAD), _pad(said, IGNORE), previous)
         targets = [np.append(target, EOS) for _, target in pairs]
         inputs = [np.concatenate([[BOS], target]) for _, target in pairs]
-        if not self._joined:
+        if self._family == "encoder_decoder":
             source_BS = _pad([source for source, _ in pairs], PAD)
             inputs_BT = _pad(inputs, PAD)
             return Arrays(inputs_BT, _pad(targets, IGNORE), inputs_BT, source_BS)

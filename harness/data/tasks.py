@@ -15,7 +15,7 @@ TaskOptions = Annotated[CodeText | Text | Reverse | Recall, Field(discriminator=
 FAMILIES: dict[str, tuple[str, ...]] = {
     "code_text": ("decoder", "encoder"),
     "text": ("decoder", "encoder"),
-    "reverse": ("encoder_decoder", "decoder"),
+    "reverse": ("encoder_decoder", "decoder", "encoder"),
     "recall": ("encoder_decoder", "decoder"),
 }
 TASKS: dict[str, type[Strict]] = {

@@ -58,7 +58,8 @@ class Stack(nn.Module):
 class Transformer(nn.Module):
     """A Transformer wired by `wire`; logits are a linear, untied map of the last stack's output.
 
-    `vocabularies` are the sizes of source and target; a one-stack model uses the second.
+    `vocabularies` are the sizes of source and target; a one-stack model uses the second. Without
+    `cross_attention` the decoder of a pair is alone with its constants: the encoder stands idle.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Transformer(nn.Module):
         norm: Literal["layernorm", "rmsnorm"],
         dropout: float,
         vocabularies: tuple[int, int],
+        cross_attention: bool = True,
     ) -> None:
         super().__init__()
         make = NORMS[norm]
@@ -82,7 +84,8 @@ class Transformer(nn.Module):
         for stack, layers in (("encoder", encoders), ("decoder", decoders)):
             if not layers:
                 continue
-            kinds = ("self", "cross", "ffn") if paired and stack == "decoder" else ("self", "ffn")
+            reads = paired and stack == "decoder" and cross_attention
+            kinds = ("self", "cross", "ffn") if reads else ("self", "ffn")
             blocks = []
             for layer in range(1, layers + 1):
                 shared: dict[str, nn.Parameter] = {}

@@ -13,10 +13,13 @@ from pydantic_core import PydanticCustomError
 
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import Count, Level, Positive, Rate, Share, Strict, Typed, one_line
+from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
 from harness.schemes import Scheme, find
 
 PROTOCOL = 1  # raised when the training loop's numbers change
+# Fields that came later, and the value, fixed for ever, at which they change nothing: there they
+# are left out of a run's identity, so that older rows stay what they were.
+NEUTRAL = {"model.cross_attention": True, "probe.skip_blocks": False}
 
 Family = Literal["encoder", "decoder", "encoder_decoder"]
 
@@ -47,10 +50,12 @@ class Model(Strict):
     ffn: Positive
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     dropout: Share = 0.0
+    cross_attention: Flag = True  # of the decoder of a pair; without it, it reads no encoder
 
     @model_validator(mode="after")
     def _one_spelling(self) -> "Model":
-        """A decoder as deep as its encoder is the same cell whether or not it is said."""
+        """A decoder as deep as its encoder is the same cell whether or not it is said; so is a
+        stack without partner, with or without cross-attention."""
         if self.decoder_depth is not None and self.family != "encoder_decoder":
             raise ConfigError(
                 f"model.decoder_depth: only an encoder_decoder has it, got family {self.family!r}; "
@@ -58,6 +63,8 @@ class Model(Strict):
             )
         if self.decoder_depth == self.depth:
             object.__setattr__(self, "decoder_depth", None)
+        if self.family != "encoder_decoder":
+            object.__setattr__(self, "cross_attention", True)
         return self
 
     @property
@@ -82,7 +89,7 @@ class Optim(Strict):
 
 
 class Train(Strict):
-    steps: Positive  # optimizer steps
+    steps: Count  # optimizer steps; 0 measures the model as it is drawn, on one batch
     batch: Positive  # sequences a batch; `accumulation` batches a step
     length: Positive  # tokens a sequence
     accumulation: Positive = 1
@@ -93,6 +100,7 @@ class Train(Strict):
 class Probe(Strict):
     window: Positive = 100  # first steps whose median is reported
     update_steps: Positive = 10  # steps after which the model update is measured
+    skip_blocks: Flag = False  # whether the end of a run tries what each block is worth
 
 
 class Config(Strict):
@@ -149,8 +157,13 @@ class Config(Strict):
     @cached_property
     def run_id(self) -> str:
         """First 12 hex digits of SHA-256 over config, protocol and the scheme's revision."""
+        config = self.model_dump(mode="json")
+        for path, value in NEUTRAL.items():
+            section, _, field = path.partition(".")
+            if config[section][field] == value:
+                del config[section][field]
         identity = {
-            "config": self.model_dump(mode="json"),
+            "config": config,
             "protocol": PROTOCOL,
             "revision": self.rule.revision,
         }
@@ -163,6 +176,8 @@ class Config(Strict):
             return {**self.rule.options, **self.scheme_options}[rest]
         if path == "model.decoder_depth":
             return self.model.decoders  # said or not, it is what the cell has
+        if path == "model.cross_attention":
+            return self.model.cross_attention and self.model.family == "encoder_decoder"
         value = getattr(self, head)
         return getattr(value, rest) if rest else value
 

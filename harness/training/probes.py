@@ -21,6 +21,7 @@ from harness.training.curves import Curves
 from harness.training.divergence import Detector
 from harness.training.module import LanguageModule
 
+IDLE_NATS = 0.01  # a block whose removal costs less does nothing that counts
 MATRICES = ("v", "o", "up", "down")  # the branch matrices: what a depth-aware gain scales
 
 Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
@@ -118,7 +119,8 @@ class StreamProbe(L.Callback):
             handle.remove()
         self._handles = []
         for name in pl_module.model.stacks:
-            into, out = (float(self._norms[name, side]) for side in ("input", "output"))
+            # An encoder that no decoder reads has no gradient at all.
+            into, out = (float(self._norms.get((name, side), 0.0)) for side in ("input", "output"))
             if out > 0:
                 self.ratios[name] = into / out
 
@@ -198,6 +200,75 @@ class ValidationProbe(L.Callback):
         self.losses.append(self.final["loss"])
         self.curves.add("loss/valid", step, self.final["loss"])
         self.tell(step, {"loss/valid": self.final["loss"]})
+
+
+class InitProbe(L.Callback):
+    """What a model shows as it is drawn, beside the gradients of every run; all at step 0.
+
+    `down`: by stack, the gradient norm of the last layer's second feed-forward matrix
+    (arXiv:2002.04745 Theorem 1). `cross`: mean square of cross-attention's output over that of the
+    stream that it is added to, mean over layers: s^2 in the factor (1 + s^2)^(-1/2) that a sum norm
+    leaves of the stream. None where there is no cross-attention.
+    """
+
+    def __init__(self) -> None:
+        self.down: dict[str, float] = {}
+        self.cross: float | None = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self._shares: list[Tensor] = []
+        self._handles = [
+            block["cross"].register_forward_hook(self._watch)
+            for stack in pl_module.model.stacks.values()
+            for block in stack.blocks
+            if "cross" in block
+        ]
+
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        for handle in self._handles:
+            handle.remove()
+        if self._shares:
+            self.cross = float(torch.stack(self._shares).mean())
+        for name, stack in pl_module.model.stacks.items():
+            gradient = stack.blocks[-1]["ffn"].f.down.weight.grad
+            norm = 0.0 if gradient is None else gradient.double().norm()
+            self.down[name] = float(norm)
+
+    @torch.no_grad()
+    def _watch(self, residual: Residual, args: tuple[Any, ...], _: Tensor) -> None:
+        x_BTD, _, context = args
+        v_BTD = residual.f(x_BTD, context, lambda h: residual._norm("inner", h))
+        self._shares.append(v_BTD.double().square().mean() / x_BTD.double().square().mean())
+
+
+class SkipProbe(L.Callback):
+    """Whether the depth is used: by how much the validation loss rises at the end of a run when a
+    block is left out, for each block alone. `idle` is the share that costs under 0.01 nats.
+
+    Series skip_cost/STACK, one number a block.
+    """
+
+    def __init__(self, validation: "ValidationProbe", curves: Curves) -> None:
+        self.validation, self.curves = validation, curves
+        self.idle: float | None = None
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        whole = self.validation.final.get("loss")
+        if trainer.should_stop or whole is None:
+            return
+        assert isinstance(pl_module, LanguageModule)
+        costs: list[float] = []
+        for name, stack in pl_module.model.stacks.items():
+            own = [self._loss_without(block, pl_module) - whole for block in stack.blocks]
+            self.curves.add(f"skip_cost/{name}", trainer.global_step, own)
+            costs += own
+        self.idle = sum(cost < IDLE_NATS for cost in costs) / len(costs)
+
+    def _loss_without(self, block: nn.Module, module: LanguageModule) -> float:
+        handle = block.register_forward_hook(lambda _, args, out: args[0])
+        loss = module.evaluate(self.validation.batches)["loss"]
+        handle.remove()
+        return loss
 
 
 class Clock(L.Callback):

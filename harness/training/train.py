@@ -26,7 +26,9 @@ from harness.training.module import LanguageModule
 from harness.training.probes import (
     Clock,
     GradientProbe,
+    InitProbe,
     Log,
+    SkipProbe,
     StreamProbe,
     UpdateProbe,
     ValidationProbe,
@@ -57,6 +59,7 @@ def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
             norm=model.norm,
             dropout=model.dropout,
             vocabularies=vocabularies,
+            cross_attention=model.cross_attention,
         ),
         config.seed,
     )
@@ -65,37 +68,44 @@ def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
 def train(config: Config, data: Path, log: Log | None = None, *, log_every: int = 50) -> Trained:
     """Trains one cell and measures it; the numbers depend on the config alone.
 
+    A run of no steps takes one at rate zero, so that all is measured on the model as it was drawn.
     `log` is told each step's scalars as they come. Divergence and stalling are outcomes, no errors.
     """
     log = log or (lambda step, scalars: None)
     task, baseline, reference = _task(config, data)
     torch.manual_seed(config.seed)  # dropout
     model = build(config, task.vocabularies)
-    module = LanguageModule(model, config.optim)
+    drawn = config.train.steps == 0
+    rates = config.optim.model_copy(update={"lr": 0.0}) if drawn else config.optim
+    module = LanguageModule(model, rates)
     valid = [as_batch(arrays) for arrays in task.valid(config.train.batch)]
     curves = Curves()
     detector = Detector(baseline, scaled=config.train.precision == "16-mixed")
-    clock, stream = Clock(), StreamProbe()
+    clock, stream, initial = Clock(), StreamProbe(), InitProbe()
     update = UpdateProbe(valid[0], config.probe.update_steps, curves, log)
     validation = ValidationProbe(valid, config.train.validate_every, curves, log)
-    gradients = GradientProbe(detector, curves, log)
-    batches = Counted(
-        task, config.seed, config.train.batch, config.train.steps * config.train.accumulation
-    )
+    skips = SkipProbe(validation, curves)
+    probes = [clock, GradientProbe(detector, curves, log), stream, update, validation]
+    probes += [initial] * drawn + [skips] * config.probe.skip_blocks
+    count = max(1, config.train.steps) * config.train.accumulation
+    batches = Counted(task, config.seed, config.train.batch, count)
     _reset_peak_memory()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # advice on settings that are chosen
-        trainer = trainer_for(config, [clock, gradients, stream, update, validation], log_every)
+        trainer = trainer_for(config, probes, log_every)
         trainer.fit(module, DataLoader(batches, batch_size=None))
-    outcome = _outcome(detector, validation, config.train.steps)
+    outcome = _outcome(detector, validation, trainer.global_step)
+    if outcome["outcome"] != "diverged" and skips.idle is not None:
+        outcome["metric_idle_blocks"] = skips.idle
     tokens, flops = batches.cost(model)
     record = {
         **outcome,
         "baseline_loss": baseline,
         "reference_loss": reference,
         **_gradient_columns(curves, stream, config),
+        **(_initial_columns(curves, initial) if drawn else {}),
         "update_norm": update.update_norm,
-        "steps": trainer.global_step,
+        "steps": 0 if drawn else trainer.global_step,
         "tokens": tokens,
         "parameters": sum(p.numel() for p in model.parameters()),
         "flops": flops,
@@ -124,7 +134,7 @@ def trainer_for(config: Config, callbacks: list[L.Callback], log_every: int) -> 
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=1,
         precision=PRECISIONS[config.train.precision],
-        max_steps=config.train.steps,
+        max_steps=max(1, config.train.steps),
         max_epochs=-1,
         accumulate_grad_batches=config.train.accumulation,
         gradient_clip_val=config.optim.clip or None,
@@ -198,6 +208,20 @@ def _gradient_columns(curves: Curves, stream: StreamProbe, config: Config) -> di
             f"grad_ratio_stream_{stack}": stream.ratios.get(stack),
         }
     return columns
+
+
+def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
+    """At step 0: gradient norms of each stack's last block, and cross-attention's variance."""
+    columns: dict[str, Any] = {}
+    for stack, down in initial.down.items():
+        columns |= {
+            f"grad_norm_last_{stack}": float(curves.array(f"grad_norm/{stack}")[0, -1]),
+            f"grad_norm_last_{stack}_matrices": float(
+                curves.array(f"grad_norm_matrices/{stack}")[0, -1]
+            ),
+            f"grad_norm_last_{stack}_down": down,
+        }
+    return columns | {"branch_variance_cross": initial.cross}
 
 
 def _task(config: Config, data: Path) -> tuple[Task, float, float]:

@@ -76,7 +76,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"model.depth": INF}, f"model.depth: {INTEGER} inf"),
     ({"model.depth": Typed("inf")}, f"model.depth: {INTEGER} 'inf'"),
     ({"model.depth": [2]}, f"model.depth: {INTEGER} [2]"),
-    ({"train.steps": "10"}, f"train.steps: {INTEGER} '10'"),
+    ({"train.steps": -1}, "train.steps: expected an integer from 0 on, got -1"),
     ({"probe.window": 0}, f"probe.window: {INTEGER} 0"),
     ({"data.symbols": "8"}, f"data.symbols: {INTEGER} '8'"),
     ({"seed": -1}, "seed: expected an integer from 0 on, got -1"),
@@ -122,7 +122,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"optim": ABSENT, "optin": {}}, "unknown field 'optin' (did you mean 'optim'?)"),
     (
         {"probe.zzz": 1},
-        "probe: unknown field 'zzz' (known: update_steps, window)",
+        "probe: unknown field 'zzz' (known: skip_blocks, update_steps, window)",
     ),
     ({"data.symbol": 8}, "data: unknown field 'symbol' (did you mean 'symbols'?)"),
     # A field that is not there.
@@ -178,8 +178,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     # Fields that do not go together.
     ({"model.heads": 3}, "model.heads: 3 does not divide model.width 16; choose a divisor"),
     (
-        {"model.family": "encoder"},
-        "model.family: task 'reverse' needs encoder_decoder or decoder, got 'encoder'",
+        {"model.family": "encoder", "data.name": "recall"},
+        "model.family: task 'recall' needs encoder_decoder or decoder, got 'encoder'",
     ),
     (
         {"data.name": "code_text"},
