@@ -41,7 +41,7 @@ class Cell:
     def cost(self) -> float:
         """Grows with the seconds a run takes; only ratios mean anything."""
         model, train = self.config.model, self.config.train
-        tokens = train.steps * train.accumulation * train.batch * train.length
+        tokens = max(1, train.steps) * train.accumulation * train.batch * train.length
         return (
             tokens * (model.encoders + model.decoders) * (model.width**2 + model.width * model.ffn)
         )
