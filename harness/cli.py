@@ -162,7 +162,7 @@ def table(
     if form not in report.FORMATS:
         raise ConfigError(f"--format: unknown format '{form}'{did_you_mean(form, report.FORMATS)}")
     found = Results(results, load(study, set_ or [])).table()
-    axes = [axis for axis in found.axes if axis != "seed"]
+    axes = [*(axis for axis in found.axes if axis != "seed"), *found.tuned]
     typer.echo(report.show(statistics.points(found), axes, form), nl=False)
 
 
@@ -185,7 +185,7 @@ def plot(
     evidence = found.table()
     if len(evidence.missing) and not partial:
         raise MissingRuns(
-            f"{plan.name}: {len(evidence.missing)} of {len(plan.cells)} cells have no run; "
+            f"{plan.name}: {len(evidence.missing)} of {plan.size} cells have no run; "
             f"make them with '{plan.command}', or draw what is there with --partial"
         )
     for each in chosen:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from harness.analysis.records import Row, differences
+from harness.analysis.records import differences
 from harness.errors import redacted
-from harness.session import Session, disagreeing, merged
+from harness.session import Session, disagreeing
 from harness.sweep.lease import holds
-from harness.sweep.study import Cell, Plan
+from harness.sweep.plan import Cell, Plan
 
 if TYPE_CHECKING:
     from harness.sweep.ledger import Standing
@@ -40,12 +40,16 @@ def run_study(
     if retry:
         session.ledger.retry()
     session.recover()
-    wanted = session.wanted(session.merge(prefer))
+    asked: list[Cell] = []
     try:
-        if wanted:
+        # Once for the tuning, and again for the cells that it has decided.
+        while wanted := session.wanted(session.merge(prefer)):
+            if asked and {c.key for c in wanted} & {c.key for c in asked}:
+                break  # no worker could finish these
+            asked = wanted
             processes = min(workers or cores(), len(wanted))
             standings = supervise(session.ledger, session.job(wanted), processes)
-            with Bar(session, wanted, processes) as bar, closing(standings):
+            with Bar(session, processes) as bar, closing(standings):
                 seen = 0
                 for standing in standings:
                     if (ended := len(standing.accepted) + len(standing.crashed)) != seen:
@@ -62,14 +66,20 @@ def run_study(
 
 
 def _say_what_would_run(session: Session, retry: bool) -> int:
-    plan, standing = session.plan, None
-    if session.has_ledger:
-        standing = session.ledger.standing()
-        session.rows = merged(plan, session.rows, standing, "results")
+    standing = session.look() if session.has_ledger else None
     for cell in (wanted := session.wanted(None if retry else standing)):
-        print(cell.key, *(f"{a}={v}" for a, v in zip(plan.axes, cell.values, strict=True)))
-    print(f"{len(wanted)} of {len(plan.cells)} cells would run", file=sys.stderr)
+        print(cell.key, *_named(session.plan, cell))
+    for cell in (waiting := [cell for cell in session.plan.waiting if cell.chosen]):
+        print("when tuned  ", *_named(session.plan, cell)[: len(session.plan.axes)])
+    would, all_cells = len(wanted) + len(waiting), session.size
+    print(f"{would} of {all_cells} cells would run", file=sys.stderr)
     return 0
+
+
+def _named(plan: Plan, cell: Cell) -> list[str]:
+    """A cell's values by path, the tuned ones last."""
+    axes = [f"{axis}={value}" for axis, value in zip(plan.axes, cell.values, strict=True)]
+    return axes + [f"{path}={cell.config.at(path)}" for path in plan.tuned]
 
 
 def run_worker(session: Session) -> int:
@@ -78,8 +88,12 @@ def run_worker(session: Session) -> int:
 
     session.check()
     session.recover()
-    wanted = session.wanted(session.ledger.standing())
-    work(session.job(wanted), (signal.SIGINT, signal.SIGTERM))
+    asked: list[Cell] = []
+    while wanted := session.wanted(session.look()):
+        if asked == wanted:
+            break
+        asked = wanted
+        work(session.job(wanted), (signal.SIGINT, signal.SIGTERM))
     return 0
 
 
@@ -100,17 +114,18 @@ def verify(session: Session) -> list[str]:
 
 
 def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str]:
-    plan, rows, curves = session.plan, session.rows, session.results.curves.runs()
-    for cell in plan.cells:
-        key, mend = cell.key, f"mend it with '{plan.named('collect')}'"
-        if key in standing.accepted and key in rows and rows[key]["outcome"] != "crashed":
-            if key not in curves:
-                yield f"{key}: no curves; {mend}"
-        elif key in standing.accepted or key in standing.crashed.keys() - rows.keys():
-            yield f"{key}: ended in the ledger, no such row; {mend}"
-    for key, mine in disagreeing(plan, rows, standing).items():
-        for name, (there, here) in differences(rows[key], mine).items():
-            yield f"{key}: {name} is {there} in runs.csv, {here} in the ledger"
+    curves, mend = session.results.curves.runs(), session.plan.named("collect")
+    for results, rows in session.parts:
+        plan = results.plan
+        for key in plan.by_key:
+            if key in standing.accepted and key in rows and rows[key]["outcome"] != "crashed":
+                if key not in curves and results is session.results:
+                    yield f"{key}: no curves; mend it with '{mend}'"
+            elif key in standing.accepted or key in standing.crashed.keys() - rows.keys():
+                yield f"{key}: ended in the ledger, no such row; mend it with '{mend}'"
+        for key, mine in disagreeing(plan, rows, standing).items():
+            for name, (there, here) in differences(rows[key], mine).items():
+                yield f"{key}: {name} is {there} in {plan.file}, {here} in the ledger"
 
 
 def _tracker_against_ledger(session: Session) -> Iterator[str]:
@@ -136,27 +151,24 @@ def _tracker_against_ledger(session: Session) -> Iterator[str]:
 
 
 def study_status(session: Session) -> dict[str, Any]:
-    """Counts of a study's cells."""
-    plan, rows = session.plan, session.rows
+    """Counts of a study's cells, those of its tuning included."""
     running: set[str] = set()
     accepted: Mapping[str, Any] = {}
     if session.has_ledger:
-        standing = session.ledger.standing()
-        running, accepted = standing.running & plan.by_key.keys(), standing.accepted
-        rows = merged(plan, rows, standing, "results")
+        standing = session.look()
+        running, accepted = standing.running, standing.accepted
+    rows = session.all_rows
     outcomes = Counter(r["outcome"] for r in rows.values())
-    running -= rows.keys()
-    begun = rows.keys() | running
-    missing = [cell for cell in plan.cells if cell.key not in begun]
+    running = (running & {cell.key for cell in session.cells}) - rows.keys()
     return {
-        "study": plan.name,
-        "cells": len(plan.cells),
+        "study": session.plan.name,
+        "cells": session.size,
         **{name: outcomes[name] for name in ("trained", *FAILED)},
         "running": len(running),
-        "missing": len(missing),
+        "missing": session.size - len(rows) - len(running),
         "retired": session.results.retired(),
         "imported": sum(k not in accepted for k, r in rows.items() if r["outcome"] != "crashed"),
-        "seconds_left": _seconds_left(plan, rows, missing),
+        "seconds_left": _seconds_left(session, lambda cell: cell.key not in running),
     }
 
 
@@ -175,28 +187,34 @@ def serve(state: Path, port: int) -> int:
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-def _seconds_left(plan: Plan, rows: Mapping[str, Row], missing: list[Cell]) -> float | None:
-    """Seconds of training that one worker has left, by what finished runs took; None before any."""
-    done = [
-        (plan.by_key[key].cost, float(r["seconds"])) for key, r in rows.items() if r.get("seconds")
+def _seconds_left(session: Session, counts: Callable[[Cell], bool]) -> float | None:
+    """Seconds of training that one worker has left of the missing cells that count, by what
+    finished runs took; None before any."""
+    rows = session.all_rows
+    taken = [
+        (c.cost, float(rows[c.key]["seconds"]))
+        for c in session.cells
+        if c.key in rows and rows[c.key].get("seconds")
     ]
-    if not done:
-        return None if missing else 0.0
-    rate = sum(seconds for _, seconds in done) / sum(cost for cost, _ in done)
-    return round(rate * sum(cell.cost for cell in missing), 1)
+    left = [cell for cell in session.cells if cell.key not in rows and counts(cell)]
+    left += [cell for cell in session.plan.waiting if counts(cell)]
+    if not taken:
+        return None if left else 0.0
+    rate = sum(seconds for _, seconds in taken) / sum(cost for cost, _ in taken)
+    return round(rate * sum(cell.cost for cell in left), 1)
 
 
 class Bar:
     """Progress on stderr: cells done, failed, time left; line by line without a terminal."""
 
-    def __init__(self, session: Session, wanted: list[Cell], processes: int) -> None:
-        self.session, self.wanted, self.processes = session, wanted, processes
+    def __init__(self, session: Session, processes: int) -> None:
+        self.session, self.processes = session, processes
         self.shown = ""
         console = Console(stderr=True)
         self.live = console.is_terminal
         columns = (TextColumn(session.plan.name), BarColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, console=console, disable=not self.live)
-        self.task = self.bar.add_task("", total=len(session.plan.cells))
+        self.task = self.bar.add_task("", total=session.size)
         self.show()
 
     def __enter__(self) -> "Bar":
@@ -207,26 +225,28 @@ class Bar:
         self.bar.stop()
 
     def show(self) -> None:
-        plan, rows = self.session.plan, self.session.rows
+        rows = self.session.all_rows
         failed = sum(r["outcome"] in FAILED for r in rows.values())
-        left = _seconds_left(plan, rows, [c for c in self.wanted if c.key not in rows])
-        words = f"{len(rows)}/{len(plan.cells)} cells, {failed} failed"
+        left = _seconds_left(self.session, lambda cell: cell.chosen)
+        words = f"{len(rows)}/{self.session.size} cells, {failed} failed"
         words += "" if left is None else f", {left / self.processes / 60:.1f} minutes left"
         self.bar.update(self.task, completed=len(rows), description=words)
         if words != self.shown and not self.live:
-            print(f"{plan.name}: {words}", file=sys.stderr, flush=True)
+            print(f"{self.session.plan.name}: {words}", file=sys.stderr, flush=True)
         self.shown = words
 
 
 def _conclude(session: Session, wanted: list[Cell]) -> int:
-    rows, crashes = session.rows, session.ledger.standing().crashed
+    rows, crashes = session.all_rows, session.ledger.standing().crashed
     crashed = [r for r in rows.values() if r["outcome"] == "crashed"]
     for r in crashed:
         last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
         words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with --retry"
         print(redacted(words), file=sys.stderr)
-    where = f"{session.plan.name}: {len(rows)}/{len(session.plan.cells)} cells"
+    where = f"{session.plan.name}: {len(rows)}/{session.size} cells"
     print(f"{where} in {session.results.folder}", file=sys.stderr)
+    if waiting := sum(cell.chosen for cell in session.plan.waiting):
+        print(f"{waiting} cells wait for the tuning of their points", file=sys.stderr)
     unfinished = [cell for cell in wanted if cell.key not in rows]
     if unfinished:
         again = f"continue with '{session.plan.command}'"

@@ -13,7 +13,8 @@ from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
 from harness.errors import ConfigError, Disagreement, MissingRuns
 from harness.schemes import Place
-from harness.sweep.study import Cell, Plan, load, shown
+from harness.sweep.plan import Cell, Plan
+from harness.sweep.study import load, shown
 
 if TYPE_CHECKING:
     from harness.sweep.ledger import Ledger, Standing
@@ -35,16 +36,44 @@ class Places:
 
 
 class Session:
-    """A study's plan, its stores and its results, brought together."""
+    """A study's plan, its stores and its results, brought together.
+
+    `rows` are the runs of the plan, `trials` those of its tuning, which decide what the plan is.
+    """
 
     def __init__(
         self, study: str, sets: Sequence[str], places: Places, only: Sequence[str] = ()
     ) -> None:
         self.places = places
-        self.plan = load(study, sets, only)
-        self.results = Results(places.results, self.plan)
-        self.shas = _shas(self.plan, places.data)
-        self.rows = self.results.rows(self.shas)
+        self.declared = load(study, sets, only)
+        self.shas: dict[str, str] = {}  # of the corpus of each cell, by key
+        self.results = Results(places.results, self.declared)
+        self._take_in(None, None)
+
+    @property
+    def plan(self) -> Plan:
+        """As far as its tuned values are chosen."""
+        return self.results.plan
+
+    @property
+    def parts(self) -> list[tuple[Results, dict[str, Row]]]:
+        """The tuning, if there is one, and the runs: each with its results and its rows."""
+        tuning = [(self.results.tuning, self.trials)] if self.results.tuning else []
+        return [*tuning, (self.results, self.rows)]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Those that can be run: of the tuning, and those whose values it has chosen."""
+        return [cell for results, _ in self.parts for cell in results.plan.cells]
+
+    @property
+    def all_rows(self) -> dict[str, Row]:
+        return {**self.trials, **self.rows}
+
+    @property
+    def size(self) -> int:
+        """Cells in all, those of the tuning included."""
+        return sum(results.plan.size for results, _ in self.parts)
 
     @cached_property
     def ledger(self) -> "Ledger":
@@ -78,19 +107,46 @@ class Session:
         """
         with self.results.lock():
             standing = self.ledger.standing()
-            on_file = self.results.rows(self.shas)
-            self.rows = merged(self.plan, on_file, standing, prefer)
-            if prefer == "results":
-                self.ledger.settle(disagreeing(self.plan, on_file, standing))
-            self.results.write(self.rows)
+            settled = self._take_in(standing, prefer)
+            if prefer == "results" and settled:
+                self.ledger.settle(settled)
+            for results, rows in self.parts:
+                results.write(rows)
         return standing
 
+    def look(self) -> "Standing":
+        """As `merge`, but writes nothing."""
+        standing = self.ledger.standing()
+        self._take_in(standing, "results")
+        return standing
+
+    def _take_in(self, standing: "Standing | None", prefer: str | None) -> set[str]:
+        """Reads the results and adds what the ledger has; the cells in which the two differ."""
+        differing: set[str] = set()
+
+        def together(results: Results) -> dict[str, Row]:
+            if not results.plan.by_key.keys() <= self.shas.keys():
+                self.shas |= _shas(results.plan, self.places.data)
+            on_file = results.rows(self.shas)
+            if standing is None:
+                return on_file
+            differing.update(disagreeing(results.plan, on_file, standing))
+            return merged(results.plan, on_file, standing, prefer)
+
+        self.trials = together(self.results.tuning) if self.results.tuning else {}
+        self.results = Results(self.places.results, self.declared, self.trials)
+        self.rows = together(self.results)
+        return differing
+
     def wanted(self, standing: "Standing | None" = None) -> list[Cell]:
-        """Cells that are to be run: chosen, and neither done nor crashed in this ledger."""
-        done = {key for key, r in self.rows.items() if r["outcome"] != "crashed"}
-        done |= standing.crashed.keys() if standing else set()
-        left = self.plan.chosen - done
-        return [cell for cell in self.plan.cells if cell.key in left]
+        """Cells that can be run: chosen, and neither done nor crashed in this ledger."""
+        wanted: list[Cell] = []
+        for results, rows in self.parts:
+            done = {key for key, r in rows.items() if r["outcome"] != "crashed"}
+            done |= standing.crashed.keys() if standing else set()
+            left = results.plan.chosen - done
+            wanted += [cell for cell in results.plan.cells if cell.key in left]
+        return wanted
 
     def job(self, cells: list[Cell]) -> "Job":
         from harness.sweep.worker import Job, commit
@@ -109,7 +165,8 @@ class Session:
 
     def check(self) -> None:
         """What only training would meet: a corpus too short, a precision the device lacks."""
-        configs = [cell.config for cell in self.plan.cells]
+        first = self.declared.tuning or self.declared  # whose runs differ in no more than seeds
+        configs = [cell.config for cell in first.cells]
         for options, family, length in {(c.data, c.model.family, c.train.length) for c in configs}:
             try:
                 load_task(options, self.places.data, family, length)

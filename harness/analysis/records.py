@@ -16,7 +16,7 @@ from filelock import FileLock
 from harness.analysis.files import CurvesFile, replace
 from harness.errors import ConfigError, MissingRuns
 from harness.fields import Typed, number
-from harness.sweep.study import Cell, Plan, spelling
+from harness.sweep.plan import Cell, Plan, resolved, spelling
 from harness.training.curves import Curves
 
 Row = dict[str, str]
@@ -41,6 +41,10 @@ GRADIENTS = tuple(
     )
     for stack in STACKS
 )
+DRAWN = (  # of runs that take no step
+    *(f"grad_norm_last_{stack}{end}" for stack in STACKS for end in ("", "_matrices", "_down")),
+    "branch_variance_cross",
+)
 COST = ("steps", "tokens", "parameters", "flops", "seconds", "peak_memory_mb")
 PROVENANCE = (
     *("attempts", "spikes", "skipped_steps", "data_sha", "protocol", "commit", "torch"),
@@ -51,6 +55,7 @@ TEXT = {
     *("commit", "torch", "device", "precision", "finished"),
 }
 OUTCOMES = ("trained", "stalled", "diverged", "crashed")  # each worse than the one before
+FILES = ("runs.csv", "tuning.csv", "retired.csv")
 REQUIRED = {"run_id", "outcome", "data_sha"}
 
 
@@ -63,12 +68,18 @@ class Table:
     runs: pd.DataFrame
     curves: pd.DataFrame  # run_id, step, series, block, value
     missing: pd.DataFrame
+    tuned: tuple[str, ...] = ()  # paths whose values were chosen for each point
+    tuning: "Table | None" = None  # the runs that chose them
 
 
 class Results:
-    """The folder of one plan's results."""
+    """The folder of one plan's results; `plan` is resolved by the tuning on file, or by the rows
+    of tuning that are given."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: Plan, trials: Mapping[str, Row] | None = None) -> None:
+        self.tuning = Results(folder, plan.tuning) if plan.tuning else None
+        if self.tuning:
+            plan = resolved(plan, self.tuning.rows() if trials is None else trials)
         self.folder, self.plan = folder / plan.name, plan
         self.curves = CurvesFile(self.folder / "curves.csv.gz")
 
@@ -83,26 +94,27 @@ class Results:
         With `shas`, the hash of each cell's corpus at hand, only rows of these corpora.
         """
         found: dict[str, Row] = {}
-        for r in [*self._read("runs.csv"), *self._read("retired.csv")]:
+        for r in [*self._read(self.plan.file), *self._read("retired.csv")]:
             key, cell = r["run_id"], self.plan.by_key.get(r["run_id"])
             fits = not shas or r["outcome"] == "crashed" or r["data_sha"] == shas.get(key)
             if cell and fits and key not in found:
                 # The plan knows what a cell is called now, even if another plan wrote the row.
-                found[key] = {**r, **_identity(self.plan, cell), **_axis_values(self.plan, cell)}
+                found[key] = {**r, **_planned(self.plan, cell)}
         return found
 
     def retired(self) -> int:
         """How many rows on file no cell of the present plan has."""
-        on_file = [*self._read("runs.csv"), *self._read("retired.csv")]
-        return len({r["run_id"] for r in on_file} - self.plan.by_key.keys())
+        on_file = {r["run_id"] for name in FILES for r in self._read(name)}
+        tuning = self.tuning.plan.by_key.keys() if self.tuning else set()
+        return len(on_file - self.plan.by_key.keys() - tuning)
 
     def write(self, rows: Mapping[str, Row]) -> None:
-        """Makes runs.csv the plan's rows in the plan's order, `rows` before what is on file.
+        """Makes the plan's file its rows in its order, `rows` before what is on file.
 
         What is no longer of the plan, or was measured on another corpus, moves to retired.csv. A
         row is in one of the two files at every moment.
         """
-        runs, old = self._read("runs.csv"), self._read("retired.csv")
+        runs, old = self._read(self.plan.file), self._read("retired.csv")
         kept = {**self.rows(), **rows}
         present = {(r["run_id"], r["data_sha"]) for r in kept.values()}
         retired = {(r["run_id"], r["data_sha"]): r for r in [*old, *runs]}
@@ -123,7 +135,7 @@ class Results:
             self._write(
                 "retired.csv", [*gone.values(), *(r for r in old if r not in gone.values())]
             )
-        self._write("runs.csv", ordered)
+        self._write(self.plan.file, ordered)
         if gone or old:
             self._write("retired.csv", [gone[key] for key in sorted(gone)])
 
@@ -137,19 +149,25 @@ class Results:
         if not rows:
             raise MissingRuns(f"{self.folder}: no runs yet; make them with '{self.plan.command}'")
         kept = [rows[cell.key] for cell in self.plan.cells if cell.key in rows]
-        missing = [
-            {**_identity(self.plan, cell), **_axis_values(self.plan, cell)}
-            for cell in self.plan.cells
-            if cell.key not in rows
-        ]
-        columns = _columns(self.plan.axes, kept)
+        absent = [cell for cell in self.plan.cells if cell.key not in rows]
+        missing = [_planned(self.plan, cell) for cell in (*absent, *self.plan.waiting)]
+        columns = _columns(self.plan, kept)
         runs, lacking = (self._frame(columns, part) for part in (kept, missing))
         head = _head(self.plan.axes)
-        return Table(self.plan.name, self.plan.axes, runs, self.curves.frame(), lacking[head])
+        return Table(
+            self.plan.name,
+            self.plan.axes,
+            runs,
+            self.curves.frame(),
+            lacking[head],
+            self.plan.tuned,
+            self.tuning.table() if self.tuning else None,
+        )
 
     def _frame(self, columns: list[str], rows: list[Row]) -> pd.DataFrame:
         """Rows with the types of their columns: text as it stands, numbers, NaN where empty."""
-        text = TEXT | {axis for axis in self.plan.axes if self._is_text(axis)}
+        paths = (*self.plan.axes, *self.plan.tuned)
+        text = TEXT | {path for path in paths if self._is_text(path)}
         file = io.StringIO()
         csv.writer(file).writerows(
             [columns, *([r.get(name, "") for name in columns] for r in rows)]
@@ -166,23 +184,23 @@ class Results:
                 raise ConfigError(f"{path}: {name}: not a number in every row; restore the file")
         return frame
 
-    def _is_text(self, axis: str) -> bool:
-        place = self.plan.axes.index(axis)
-        values = (cell.values[place] for cell in self.plan.cells)
+    def _is_text(self, path: str) -> bool:
+        cells = (*self.plan.cells, *self.plan.waiting)
+        values = (cell.config.at(path) for cell in cells)
         return any(isinstance(v, bool) or not isinstance(v, int | float) for v in values)
 
     def _read(self, name: str) -> list[Row]:
         return _read(self.folder / name)
 
     def _write(self, name: str, rows: list[Row]) -> None:
-        replace(self.folder / name, _csv(rows, self.plan.axes))
+        replace(self.folder / name, _csv(rows, self.plan))
 
 
 def row(plan: Plan, cell: Cell, record: Mapping[str, Any]) -> Row:
     """A run as text: config values by repr, measurements with six significant digits."""
-    values = {name: _spelled(value) for name, value in record.items() if name != "error"}
-    identity = {**_identity(plan, cell), **_axis_values(plan, cell)}
-    return {**identity, "tuned_over": "0", "data_sha": "", **values}
+    left_out = ("error",) if plan.file == "tuning.csv" else ("error", "last_loss")
+    values = {name: _spelled(value) for name, value in record.items() if name not in left_out}
+    return {**_planned(plan, cell), "data_sha": "", **values}
 
 
 def measured(r: Row) -> Row:
@@ -197,22 +215,24 @@ def differences(one: Row, other: Row) -> dict[str, tuple[str, str]]:
     return {name: (a.get(name, "empty"), b.get(name, "empty")) for name in names}
 
 
-def _identity(plan: Plan, cell: Cell) -> Row:
+def _planned(plan: Plan, cell: Cell) -> Row:
+    """What a row says of its cell; of one whose tuned values are not chosen neither these nor a
+    run."""
     config = cell.config
     layers = (config.model.encoders, config.model.decoders)
+    known = cell.key in plan.by_key
     return {
         "study": plan.name,
-        "run_id": cell.key,
+        "run_id": cell.key if known else "",
         "scheme": config.scheme,
         "scheme_options": config.canonical_options,
         "family": config.model.family,
         **{f"{s}_layers": str(n) if n else "" for s, n in zip(STACKS, layers, strict=True)},
         "seed": str(config.seed),
+        **{axis: spelling(value) for axis, value in zip(plan.axes, cell.values, strict=True)},
+        **{path: spelling(config.at(path)) if known else "" for path in plan.tuned},
+        "tuned_over": str(plan.tried),
     }
-
-
-def _axis_values(plan: Plan, cell: Cell) -> Row:
-    return {axis: spelling(value) for axis, value in zip(plan.axes, cell.values, strict=True)}
 
 
 def _spelled(value: Any) -> str:
@@ -225,20 +245,22 @@ def _head(axes: Sequence[str]) -> list[str]:
     return [*IDENTITY, *(axis for axis in axes if axis not in IDENTITY)]
 
 
-def _columns(axes: Sequence[str], rows: Iterable[Row]) -> list[str]:
-    """The contract's columns, and behind them whatever else the rows of other plans have."""
+def _columns(plan: Plan, rows: Iterable[Row]) -> list[str]:
+    """The contract's columns, those of models as drawn where a row has them, and behind them
+    whatever else the rows of other plans have."""
     names = dict.fromkeys(name for r in rows for name in r)
     metrics = sorted(name for name in names if name.startswith("metric_"))
+    drawn = [name for name in DRAWN if name in names]
     columns = [
-        *_head(axes),
-        *("tuned_over", *LOSSES, *metrics, *GRADIENTS, "update_norm", *COST, *PROVENANCE),
+        *(*_head(plan.axes), *plan.tuned, "tuned_over", *LOSSES, *metrics),
+        *(*GRADIENTS, *drawn, "update_norm", *COST, *PROVENANCE),
     ]
     return columns + sorted(names.keys() - set(columns))
 
 
-def _csv(rows: list[Row], axes: Sequence[str]) -> bytes:
+def _csv(rows: list[Row], plan: Plan) -> bytes:
     file = io.StringIO()
-    writer = csv.DictWriter(file, _columns(axes, rows), restval="", lineterminator="\n")
+    writer = csv.DictWriter(file, _columns(plan, rows), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue().encode()

@@ -36,7 +36,8 @@ def interval(values: Iterable[float]) -> tuple[float, float, float]:
 
 def points(table: Table, by: Sequence[str] | None = None) -> pd.DataFrame:
     """One row a point, in order of appearance; a mean loss only where every run trained."""
-    axes = [axis for axis in table.axes if axis != "seed"] if by is None else list(by)
+    axes = [axis for axis in (*table.axes, *table.tuned) if axis != "seed"]
+    axes = axes if by is None else list(by)
     # A constant key stands in for no axes; empty values are values: a decoder has no encoder.
     keys = [table.runs[axis] for axis in axes] or [pd.Series(0, index=table.runs.index)]
     rows = []

@@ -1,10 +1,9 @@
-"""A study file's declarations, and the plan of cells they mean. No torch, no Optuna."""
+"""Study files: what they declare, and how a command line changes it. No torch, no Optuna."""
 
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import harness
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import read_list
-from harness.training.config import Config, canonical, parse, read_toml, with_value
+from harness.sweep.plan import Cell, Plan, spelling, with_tuning
+from harness.training.config import parse, read_toml, with_value
 
 ROOT = Path(harness.__file__).resolve().parents[1]
 
@@ -20,57 +20,12 @@ ROOT = Path(harness.__file__).resolve().parents[1]
 @dataclass(frozen=True)
 class Study:
     """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
-    table) and the values of each axis, by dotted config path."""
+    table) and the values of each axis, by dotted config path. `tune` gives values to choose from
+    for every point, by path, and under "seeds" the seeds to try them on."""
 
     base: str | Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One combination of the axes, seed included."""
-
-    config: Config
-    values: tuple[Any, ...]  # one an axis
-
-    @property
-    def key(self) -> str:
-        return self.config.run_id
-
-    @property
-    def cost(self) -> float:
-        """Grows with the seconds a run takes; only ratios mean anything."""
-        model, train = self.config.model, self.config.train
-        tokens = max(1, train.steps) * train.accumulation * train.batch * train.length
-        return (
-            tokens * (model.encoders + model.decoders) * (model.width**2 + model.width * model.ffn)
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The cells of a study in order: what `run` completes and runs.csv holds."""
-
-    name: str
-    source: Path
-    code: str  # what the source held when it was read
-    axes: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    chosen: frozenset[str]  # keys that --only leaves
-    figures: tuple[Any, ...]  # of harness.analysis.figures, which this room must not import
-    words: str  # by which the command line names it: the study's argument and its --set
-
-    @property
-    def command(self) -> str:
-        """What runs it."""
-        return self.named("run")
-
-    def named(self, command: str) -> str:
-        return f"harness {command} {self.words}"
-
-    @cached_property
-    def by_key(self) -> dict[str, Cell]:
-        return {cell.key: cell for cell in self.cells}
+    tune: Mapping[str, Sequence[Any]] | None = None
 
 
 def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
@@ -93,11 +48,7 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     if not isinstance(study.axes, Mapping) or not all(isinstance(p, str) for p in study.axes):
         raise ConfigError(f"{source}: axes: expected a table of lists by config path")
     base = _base(study, source)
-    axes: dict[str, list[Any]] = {}
-    for path, values in study.axes.items():
-        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-            raise ConfigError(f"{source}: axes: {path}: expected a list of values, got {values!r}")
-        axes[path] = list(values)
+    axes = {path: _listed(source, f"axes: {path}", each) for path, each in study.axes.items()}
     assigned = _assignments("--set", sets)
     variant = sorted(path for path in assigned if path not in axes)
     axes |= {path: assigned[path] for path in sorted(assigned)}
@@ -105,6 +56,9 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
         for other in axes:
             if other.startswith(f"{path}."):
                 raise ConfigError(f"{source}: axes: {path} holds {other}; keep one of the two")
+    tune, seeds = _tuning(study, source, axes)
+    for path, values in tune.items():
+        base = with_value(base, path, values[0])
     cells = _cells(base, axes, source)
     places = {path: list(axes).index(path) for path in variant}
     spelled = {
@@ -112,16 +66,20 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     }
     # Spelled as parsed, in one order: 64 and 64.0 are one variant.
     name = "".join([source.stem, *(f"+{path}={','.join(v)}" for path, v in spelled.items())])
-    return Plan(
+    plan = Plan(
         name=name.replace("/", "_"),
         source=source,
         code=code,
         axes=tuple(axes),
-        cells=cells,
-        chosen=_filter(cells, list(axes), _assignments("--only", only), source),
+        cells=_filtered(cells, list(axes), _assignments("--only", only), source),
         figures=tuple(figures),
         words=" ".join([argument, *(f"--set {text}" for text in sets)]),
     )
+    if not tune:
+        return plan
+    if shared := {cell.config.seed for cell in cells}.intersection(seeds):
+        raise ConfigError(f"{source}: tune: seeds: {min(shared)} is reported; tune on others")
+    return with_tuning(plan, tune, seeds)
 
 
 def _locate(argument: str) -> Path:
@@ -179,6 +137,32 @@ def _base(study: Study, source: Path) -> Mapping[str, Any]:
     return read_toml(beside if beside.is_file() else ROOT / "configs" / study.base)
 
 
+def _listed(source: Path, what: str, values: Any) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise ConfigError(f"{source}: {what}: expected a list of values, got {values!r}")
+    return list(values)
+
+
+def _tuning(
+    study: Study, source: Path, axes: Mapping[str, Any]
+) -> tuple[dict[str, list[Any]], list[int]]:
+    """The values to choose from and the seeds to try them on; nothing for what --set has fixed."""
+    if study.tune is None:
+        return {}, []
+    if not isinstance(study.tune, Mapping):
+        raise ConfigError(f"{source}: tune: expected a table of lists by config path")
+    tune = {path: _listed(source, f"tune: {path}", each) for path, each in study.tune.items()}
+    if "seeds" not in tune:
+        raise ConfigError(f"{source}: tune: seeds: missing; name seeds that are not reported")
+    seeds = tune.pop("seeds")
+    if not tune:
+        raise ConfigError(f"{source}: tune: no path; name one and its values, as optim.lr")
+    for path in tune:
+        if path in study.axes or path == "seed":
+            raise ConfigError(f"{source}: tune: {path}: is an axis already; keep one of the two")
+    return {path: values for path, values in tune.items() if path not in axes}, seeds
+
+
 def _assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for text in texts:
@@ -206,10 +190,10 @@ def _cells(
     return tuple(cells.values())
 
 
-def _filter(
+def _filtered(
     cells: tuple[Cell, ...], axes: list[str], only: Mapping[str, list[Any]], source: Path
-) -> frozenset[str]:
-    kept = list(cells)
+) -> tuple[Cell, ...]:
+    """The cells, those chosen that have one of the wanted values of each axis."""
     for path, texts in only.items():
         if path not in axes:
             raise ConfigError(
@@ -228,15 +212,11 @@ def _filter(
                 known = ", ".join(present)
                 raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {known})")
             wanted.add(value)
-        kept = [cell for cell in kept if spelling(cell.values[place]) in wanted]
-    return frozenset(cell.key for cell in kept)
-
-
-def spelling(value: Any) -> str:
-    """A config value as it stands in rows: text bare, tables as canonical JSON, numbers by repr."""
-    if isinstance(value, str):
-        return value
-    return canonical(value) if isinstance(value, Mapping | list | tuple) else repr(value)
+        cells = tuple(
+            replace(cell, chosen=cell.chosen and spelling(cell.values[place]) in wanted)
+            for cell in cells
+        )
+    return cells
 
 
 def shown(path: Path) -> str:

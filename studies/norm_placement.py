@@ -1,0 +1,16 @@
+"""Which residual scheme ends lowest at one depth, with LayerNorm and with RMSNorm, each at the rate
+that suits it best? And does it use its blocks?"""
+
+from harness.analysis.figures import depth_curve, outcome_map
+from harness.sweep import Study
+
+STUDY = Study(
+    base="placement.toml",
+    axes={
+        "scheme": ["post_norm", "b2t", "deepnorm", "pre_norm", "rezero"],
+        "model.norm": ["layernorm", "rmsnorm"],
+        "seed": [0, 1, 2, 3, 4],
+    },
+    tune={"optim.lr": [3e-4, 1e-3, 3e-3, 1e-2], "seeds": [100, 101]},
+)
+FIGURES = [depth_curve, outcome_map]
