@@ -4,6 +4,12 @@ Encoder-only, decoder-only, and both stacks of a pair; a pair's decoder also wit
 cross-attention, so that what one sublayer does can be told from what all do.
 """
 
+from harness.analysis.figures import (
+    gradient_init,
+    gradient_init_down,
+    gradient_init_matrices,
+    stream_init,
+)
 from harness.sweep import Study
 
 STUDY = Study(
@@ -16,4 +22,4 @@ STUDY = Study(
         "seed": list(range(20)),
     },
 )
-FIGURES: list[object] = []
+FIGURES = [gradient_init, gradient_init_matrices, gradient_init_down, stream_init]

@@ -1,7 +1,7 @@
 """Which residual scheme ends lowest at one depth, with LayerNorm and with RMSNorm, each at the rate
 that suits it best? And does it use its blocks?"""
 
-from harness.analysis.figures import depth_curve, outcome_map
+from harness.analysis.figures import outcome_map, placement, rate_depth
 from harness.sweep import Study
 
 STUDY = Study(
@@ -13,4 +13,4 @@ STUDY = Study(
     },
     tune={"optim.lr": [3e-4, 1e-3, 3e-3, 1e-2], "seeds": [100, 101]},
 )
-FIGURES = [depth_curve, outcome_map]
+FIGURES = [placement, outcome_map, rate_depth]

@@ -1,28 +1,25 @@
-"""What every figure shares: one look a scheme, one style, depth axes, strips, byte-stable files.
+"""What every figure shares: one style, depth axes, strips, maps, byte-stable files.
 
 Uses matplotlib without pyplot, so nothing global changes; knows no study and no column.
 """
 
-import hashlib
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.analysis.files import replace
+from harness.analysis.looks import look
 
 WIDTH, HEIGHT = 6.5, 4.0  # inches: a column of text
 UNDERFLOW = 1e-30  # below this a norm is float32 dust, and squeezes the rest of a log axis
@@ -52,62 +49,6 @@ STYLE = {
     "lines.linewidth": 1.3,
 }
 
-Dashes = str | tuple[int, tuple[float, ...]]
-LONG: Dashes = (0, (7, 1.5))
-SPARSE: Dashes = (0, (4, 1, 1, 1, 1, 1))
-
-
-@dataclass(frozen=True)
-class Look:
-    """Colour, marker and line of one scheme."""
-
-    color: str
-    marker: str | tuple[int, int, int]
-    dashes: Dashes
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """Arguments of `Axes.plot` for a line without markers."""
-        return {"color": self.color, "linestyle": self.dashes}
-
-    def point(self, *, filled: bool, size: float = 5.0) -> dict[str, Any]:
-        """Arguments of `Axes.plot` for markers without a line."""
-        return {
-            "linestyle": "none",
-            "marker": self.marker,
-            "markersize": size,
-            "color": self.color,
-            "markerfacecolor": self.color if filled else "white",
-            # A white rim keeps two seeds at one place apart.
-            "markeredgecolor": "white" if filled else self.color,
-            "markeredgewidth": 0.5 if filled else 1.1,
-        }
-
-
-# In grey two schemes with the same marker differ in lightness and dashes; the first five differ
-# in all three.
-LOOKS = {
-    "post_norm": Look("#b3122b", "o", "-"),
-    "pre_norm": Look("#1691a8", "s", "--"),
-    "rezero": Look("#f0a500", "^", "-."),
-    "b2t": Look("#b38ae0", "v", ":"),
-    "deepnorm": Look("#1a2768", "D", LONG),
-    "deepnorm_glm": Look("#7fa8e8", "D", "--"),
-    "admin": Look("#2e7d32", "P", "-"),
-    "ds_init": Look("#8a4b14", "X", "--"),
-    "t_fixup": Look("#d6568f", "p", "-."),
-    "sub_norm": Look("#56611a", "<", ":"),
-    "normformer": Look("#4a1c6e", ">", LONG),
-    "reordered": Look("#f08a6c", "o", "--"),
-    "sandwich": Look("#0d4f52", "^", "-"),
-    "peri_norm": Look("#a8c63a", "P", LONG),
-    "norm_scaling": Look("#7a1f4f", "v", "-"),
-    "layer_scale": Look("#10353f", "s", "-."),
-    "mix_norm": Look("#d9b48a", "X", "-"),
-    "keel": Look("#6f1010", "p", ":"),
-    "complete_p": Look("#8fd0c0", ">", "-"),
-    "dlcl": Look("#c9c9c9", "<", SPARSE),
-}
 # Fill, ink, hatch and its colour: each worse outcome is darker.
 TILES = {
     "trained": ("#e4eff6", "black", "#e4eff6", ""),
@@ -117,29 +58,6 @@ TILES = {
     "partial": ("#e4eff6", "black", "#b4cbd9", "////"),
     "missing": ("white", GREY, "#c4c4c4", "////"),
 }
-# Stars and crosses of their own, so that a private scheme is never taken for a published one.
-PRIVATE_COLORS = ("#000000", "#4d4d4d", "#7d5fff", "#c2185b", "#00796b", "#e65100", "#5d8aa8")
-PRIVATE_MARKERS = ((3, 1, 0), (4, 1, 0), (5, 1, 0), (6, 1, 0), (8, 1, 0))
-PRIVATE_DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":", LONG, SPARSE)
-
-
-def look(scheme: str) -> Look:
-    """The scheme's fixed look; a private scheme's follows from its name alone."""
-    if scheme in LOOKS:
-        return LOOKS[scheme]
-    digest = hashlib.sha256(scheme.encode()).digest()
-    return Look(
-        PRIVATE_COLORS[digest[0] % len(PRIVATE_COLORS)],
-        PRIVATE_MARKERS[digest[1] % len(PRIVATE_MARKERS)],
-        PRIVATE_DASHES[digest[2] % len(PRIVATE_DASHES)],
-    )
-
-
-def lightness(color: str) -> float:
-    """CIE L*, 0 black to 100 white: what a grey print keeps of a colour."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    luminance = float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
-    return 116 * luminance ** (1 / 3) - 16 if luminance > 0.008856 else 903.3 * luminance
 
 
 def style() -> AbstractContextManager[None]:
@@ -148,7 +66,13 @@ def style() -> AbstractContextManager[None]:
 
 
 def page(
-    title: str, caption: str, *, panels: int, columns: int, panel_height: float = 2.4
+    title: str,
+    caption: str,
+    *,
+    panels: int,
+    columns: int,
+    panel_height: float = 2.4,
+    sharey: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure with its panels, row by row; the caption is the small print below."""
     rows = -(-panels // columns)
@@ -157,7 +81,7 @@ def page(
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     figure.supxlabel(caption, x=0.01, ha="left", fontsize=6.5, color=GREY)
-    axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
+    axes = list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
     for unused in axes[panels:]:
         unused.remove()
     return figure, axes[:panels]
@@ -191,13 +115,13 @@ def depth_axis(ax: Axes, ticks: Mapping[float, str]) -> None:
     ax.grid(False, axis="x")
 
 
-def heightless(norm: float) -> str:
+def heightless(norm: float, least: float = UNDERFLOW) -> str:
     """Why a norm has no place on a log axis; empty if it has one."""
     if math.isnan(norm):
         return "no value"
     if math.isinf(norm):
         return "infinite"
-    return "exactly 0" if norm == 0 else f"< {UNDERFLOW:g}" if norm < UNDERFLOW else ""
+    return "exactly 0" if norm == 0 else f"< {least:g}" if norm < least else ""
 
 
 def strip(
@@ -266,6 +190,17 @@ def tile(ax: Axes, column: int, row: int, kind: str, text: str) -> None:
     ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=fill, edgecolor=rim, hatch=hatch, lw=0))
     plate = {"facecolor": fill, "edgecolor": "none", "pad": 1.2}
     ax.text(column, row, text, color=ink, ha="center", va="center", fontsize=7, bbox=plate)
+
+
+def frame(ax: Axes, column: int, row: int) -> None:
+    """A line around a cell of a map."""
+    corner = (column - 0.45, row - 0.44)
+    ax.add_patch(Rectangle(corner, 0.9, 0.88, fill=False, edgecolor="black", lw=1.4, zorder=4))
+
+
+def stop(ax: Axes, column: int, row: int) -> None:
+    """A bar at the right of a cell of a map."""
+    ax.add_patch(Rectangle((column + 0.46, row - 0.47), 0.06, 0.94, facecolor="black", zorder=5))
 
 
 def legend(figure: Figure, schemes: Iterable[str]) -> None:

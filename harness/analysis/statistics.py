@@ -106,12 +106,12 @@ def panels(table: Table) -> list[Panel]:
     for values in combinations if others else [()]:
         part = replace(
             table,
-            runs=runs[_holds(runs, others, values)],
-            missing=missing[_holds(missing, others, values)],
+            runs=where(runs, others, values),
+            missing=where(missing, others, values),
         )
         named = zip(others, values, strict=True)
         title = ", ".join(f"{axis.rpartition('.')[2]} {value}" for axis, value in named)
-        ticks = _ticks(cells[_holds(cells, others, values)])
+        ticks = _ticks(where(cells, others, values))
         found.append(Panel(title, part, ticks, schemes))
     return found
 
@@ -122,11 +122,12 @@ def _with_depth(table: Table, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(depth=depth.astype(float))
 
 
-def _holds(frame: pd.DataFrame, axes: list[str], values: tuple[object, ...]) -> "pd.Series[bool]":
+def where(frame: pd.DataFrame, axes: Sequence[str], values: Sequence[object]) -> pd.DataFrame:
+    """The rows that have these values; an empty value is a value."""
     same = pd.Series(True, index=frame.index)
     for axis, value in zip(axes, values, strict=True):
         same &= frame[axis].isna() if value != value else frame[axis] == value
-    return same
+    return frame[same]
 
 
 def _ticks(cells: pd.DataFrame) -> dict[float, str]:

@@ -16,7 +16,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.analysis import drawings, figures
+from harness.analysis import drawings, figures, looks
 from harness.analysis.records import Table
 from harness.errors import ConfigError, MissingRuns
 
@@ -107,7 +107,7 @@ def test_depth_curve_draws_every_run_and_every_missing_cell(table: Table) -> Non
 
 def test_depth_curve_puts_runs_without_a_loss_in_the_strip(table: Table) -> None:
     (inset,) = strips(figures.depth_curve(table))
-    b2t, rezero = (drawings.LOOKS[scheme].color for scheme in ("b2t", "rezero"))
+    b2t, rezero = (looks.LOOKS[scheme].color for scheme in ("b2t", "rezero"))
     assert sorted(in_strip(inset)) == sorted(
         [("diverged", b2t, 48), ("diverged", b2t, 48), ("missing", rezero, 48)]
     )
@@ -129,7 +129,7 @@ def test_stalled_runs_are_hollow_and_at_their_loss(table: Table) -> None:
         for line in markers(figure.axes[0])
         if line.get_markerfacecolor() == "white" and len(line.get_xdata())
     ]
-    assert {to_hex(line.get_color()) for line in hollow} == {drawings.LOOKS["post_norm"].color}
+    assert {to_hex(line.get_color()) for line in hollow} == {looks.LOOKS["post_norm"].color}
     assert [y for line in hollow for y in line.get_ydata()] == [3.21] * 4
 
 
@@ -143,8 +143,8 @@ def test_the_mean_line_ends_where_a_scheme_fails(table: Table) -> None:
     runs = table.runs[table.runs["scheme"] == "post_norm"]
     means = runs.groupby("model.depth")["final_loss"].mean()
     expected = [means[6], means[12], NAN, NAN]
-    np.testing.assert_allclose(lines[drawings.LOOKS["post_norm"].color], expected)
-    assert np.isnan(lines[drawings.LOOKS["b2t"].color]).tolist() == [False] * 3 + [True]
+    np.testing.assert_allclose(lines[looks.LOOKS["post_norm"].color], expected)
+    assert np.isnan(lines[looks.LOOKS["b2t"].color]).tolist() == [False] * 3 + [True]
 
 
 def test_caption_tells_n_interval_and_missing_cells(table: Table) -> None:
@@ -193,7 +193,7 @@ def test_gradients_without_a_height_are_named(table: Table, value: float, name: 
     runs.loc[0, "grad_norm_first_decoder"] = value
     window = figures.gradient_depth(replace(table, runs=runs)).axes[0]
     assert count([window]) == len(runs) - 1
-    assert (name, drawings.LOOKS["post_norm"].color, 6) in in_strip(window.child_axes[0])
+    assert (name, looks.LOOKS["post_norm"].color, 6) in in_strip(window.child_axes[0])
 
 
 def test_gradient_depth_has_a_panel_a_stack() -> None:
@@ -220,30 +220,30 @@ def test_loss_traces_survive_a_loss_that_is_infinite_at_once(table: Table) -> No
 
 @pytest.mark.parametrize("pair", list(itertools.combinations(SCHEMES, 2)), ids="-".join)
 def test_first_five_schemes_differ_in_grey_marker_and_dashes(pair: tuple[str, str]) -> None:
-    a, b = (drawings.LOOKS[scheme] for scheme in pair)
-    assert abs(drawings.lightness(a.color) - drawings.lightness(b.color)) > 8
+    a, b = (looks.LOOKS[scheme] for scheme in pair)
+    assert abs(looks.lightness(a.color) - looks.lightness(b.color)) > 8
     assert a.marker != b.marker
     assert a.dashes != b.dashes
 
 
 def test_no_two_schemes_look_alike_in_grey() -> None:
-    for a, b in itertools.combinations(drawings.LOOKS.values(), 2):
-        lighter = abs(drawings.lightness(a.color) - drawings.lightness(b.color))
+    for a, b in itertools.combinations(looks.LOOKS.values(), 2):
+        lighter = abs(looks.lightness(a.color) - looks.lightness(b.color))
         assert a.color != b.color
         assert a.marker != b.marker or (a.dashes != b.dashes and lighter > 25)
 
 
 def test_worse_outcomes_are_darker_and_hatched_differently() -> None:
     worse = [drawings.TILES[outcome] for outcome in ("trained", "stalled", "diverged", "crashed")]
-    grey = [drawings.lightness(fill) for fill, *_ in worse]
+    grey = [looks.lightness(fill) for fill, *_ in worse]
     assert all(a - b > 12 for a, b in itertools.pairwise(grey))
     assert len({hatch for *_, hatch in worse}) == 4
 
 
 def test_a_private_scheme_never_looks_published() -> None:
-    mine = drawings.look("my_idea")
-    assert mine == drawings.look("my_idea")
-    assert mine.marker not in {look.marker for look in drawings.LOOKS.values()}
+    mine = looks.look("my_idea")
+    assert mine == looks.look("my_idea")
+    assert mine.marker not in {look.marker for look in looks.LOOKS.values()}
 
 
 SCRIPT = """

@@ -1,0 +1,156 @@
+"""Figures of what becomes of a study's runs with depth."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.analysis import drawings, looks
+from harness.analysis.figures.plot import STACKS, caption, figure, join, mark_runs, slots, strips
+from harness.analysis.records import Table
+from harness.analysis.statistics import BOOTSTRAP_FROM, by_scheme, panels, points, verdict
+
+
+def _named(table: Table, axes: list[Axes], columns: int) -> list[bool]:
+    """Which panels name their levels: the last of a row speaks for all if all are equal."""
+    differ = table.runs[["baseline_loss", "reference_loss"]].round(2).nunique().max() > 1
+    return [differ or i % columns == 0 or i == len(axes) for i in range(1, len(axes) + 1)]
+
+
+def _levels(ax: Axes, runs: pd.DataFrame, *, named: bool) -> None:
+    """What a model that reads nothing, and one that reads one token, would reach."""
+    means = {"baseline": runs["baseline_loss"].mean(), "bigram": runs["reference_loss"].mean()}
+    for name, value in means.items():
+        if math.isfinite(value):
+            text = f"{name}\n{value:.2f}" if named else ""
+            drawings.level(ax, value, text, above=value == max(means.values()))
+
+
+@figure(needs=("baseline_loss", "reference_loss"))
+def depth_curve(table: Table) -> Figure:
+    """Validation loss against depth: every seed, the mean while all train, its interval."""
+    parts = panels(table)
+    columns = min(3, len(parts))
+    few = points(table)["n"].max() < BOOTSTRAP_FROM
+    kind = "Student t" if few else f"Student t, bootstrap from n = {BOOTSTRAP_FROM}"
+    bar = f"bar: its 95 % interval ({kind}), cut at the frame"
+    small = caption(table, "line: mean where all trained", bar, "hollow: stalled")
+    title = "Validation loss against depth"
+    sheet, axes = drawings.page(title, small, panels=len(parts), columns=columns)
+    unplaced = []
+    for ax, panel, named in zip(axes, parts, _named(table, axes, columns), strict=True):
+        drawings.depth_axis(ax, panel.ticks)
+        mark_runs(ax, panel, panel.runs, "final_loss")
+        _levels(ax, panel.runs, named=named)
+        for scheme, means in by_scheme(points(panel.table, by=("scheme", "depth"))):
+            join(ax, panel, scheme, means.set_index("depth")["final_loss"])
+            x = means["depth"] * slots(panel)[0][scheme]
+            drawings.bars(ax, x, means["low"], means["high"], looks.look(scheme).color)
+        lost = panel.runs[panel.runs["final_loss"].isna()]
+        unplaced.append(lost.assign(name=lost["outcome"]))
+    for top, panel in zip(strips(axes, parts, unplaced), parts, strict=True):
+        top.set_title(panel.title)
+    sheet.supylabel("validation loss (nats per token)", fontsize=8)
+    drawings.legend(sheet, parts[0].schemes)
+    return sheet
+
+
+@figure(needs=("diverged_at",))
+def outcome_map(table: Table) -> Figure:
+    """What became of the runs of every scheme at every depth, cell by cell."""
+    parts = panels(table)
+    schemes = parts[0].schemes
+    sheet, axes = drawings.page(
+        "Outcome by scheme and depth",
+        caption(table, "a/b: a of b planned seeds trained", "@: median step of divergence"),
+        panels=len(parts),
+        columns=min(2, len(parts)),
+        panel_height=0.44 * len(schemes) + 0.5,
+    )
+    for ax, panel in zip(axes, parts, strict=True):
+        for row, scheme in enumerate(schemes):
+            for column, depth in enumerate(panel.ticks):
+                runs, missing = (
+                    frame[(frame["scheme"] == scheme) & (frame["depth"] == depth)]
+                    for frame in (panel.runs, panel.missing)
+                )
+                if len(runs) + len(missing):
+                    drawings.tile(ax, column, row, *verdict(runs, len(missing)))
+        ax.set(xlim=(-0.5, len(panel.ticks) - 0.5), ylim=(len(schemes) - 0.5, -0.5))
+        ax.set_xticks(range(len(panel.ticks)), list(panel.ticks.values()))
+        ax.set_yticks(range(len(schemes)), schemes)
+        ax.tick_params(length=0)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        ax.set_title(panel.title)
+        ax.set_xlabel(drawings.depth_label(panel.ticks))
+    return sheet
+
+
+@figure(needs=tuple(f"grad_norm_first_{stack}{end}" for stack in STACKS for end in ("", "_init")))
+def gradient_depth(table: Table) -> Figure:
+    """Gradient norm of each stack's first block against depth: over the window, and at step 0."""
+    parts = [
+        (end, stack, panel)
+        for end in ("", "_init")
+        for panel in panels(table)
+        for stack in STACKS
+        if panel.has(stack)
+    ]
+    small = caption(table, "line: geometric mean", "hollow: stalled, diverged or crashed")
+    title = "Gradient of the first block against depth"
+    sheet, axes = drawings.page(title, small, panels=len(parts), columns=len(parts) // 2)
+    unplaced = []
+    for ax, (end, stack, panel) in zip(axes, parts, strict=True):
+        drawings.depth_axis(ax, panel.ticks)
+        ax.set_yscale("log")
+        column = f"grad_norm_first_{stack}{end}"
+        runs = panel.runs[panel.runs[f"{stack}_layers"].notna()]
+        names = runs[column].map(drawings.heightless)
+        mark_runs(ax, panel, runs[names == ""], column)
+        for scheme, rows in by_scheme(runs):
+            logs = np.log(rows[column].where(names == ""))
+            # One seed without a height leaves its depth without a mean.
+            means = logs.groupby(rows["depth"]).agg(lambda seeds: seeds.mean(skipna=False))
+            join(ax, panel, scheme, np.exp(means))
+        unplaced.append(runs.assign(name=names)[names != ""])
+        when = "at step 0" if end else "window median"
+        ax.set_title(", ".join(filter(None, (stack, when, panel.title))))
+    strips(axes, [panel for *_, panel in parts], unplaced, below=True)
+    sheet.supylabel("gradient norm of the first block (L2)", fontsize=8)
+    drawings.legend(sheet, parts[0][-1].schemes)
+    return sheet
+
+
+@figure(needs=("run_id", "baseline_loss", "reference_loss", "diverged_at"), curves=True)
+def loss_traces(table: Table) -> Figure:
+    """Training loss against step, a panel a depth: one thin line a run."""
+    parts = [(panel, depth) for panel in panels(table) for depth in panel.ticks]
+    losses = table.curves[table.curves["series"] == "loss/train"]
+    traces = {run: rows.set_index("step")["value"] for run, rows in losses.groupby("run_id")}
+    blank = len(set(table.runs["run_id"]) - set(traces))
+    notes = ["hollow: diverged there", *([f"{blank} runs without a curve"] if blank else [])]
+    columns = 2 if len(parts) == 4 else min(3, len(parts))
+    small = caption(table, "one line a run", *notes)
+    sheet, axes = drawings.page("Training loss", small, panels=len(parts), columns=columns)
+    starts = np.array([table.runs["baseline_loss"].max(), *(c.iloc[0] for c in traces.values())])
+    ceiling = float(starts[np.isfinite(starts)].max())
+    for ax, (panel, depth), named in zip(axes, parts, _named(table, axes, columns), strict=True):
+        runs = panel.runs[panel.runs["depth"] == depth]
+        drawn = runs.loc[runs["run_id"].isin(list(traces)), ["run_id", "scheme", "diverged_at"]]
+        for run_id, scheme, diverged_at in drawn.itertuples(index=False, name=None):
+            seen, curve = looks.look(str(scheme)), traces[run_id]
+            ax.plot(curve.index, curve, **seen.line, linewidth=0.9)
+            if diverged_at == diverged_at:
+                before = curve[(curve.index <= diverged_at) & np.isfinite(curve)]
+                height = min([ceiling, *before.iloc[-1:]])
+                ax.plot([diverged_at], [height], **seen.point(filled=False, size=7), zorder=3)
+        _levels(ax, runs, named=named)
+        ax.set_ylim(top=1.05 * ceiling)
+        ax.set_title(", ".join(filter(None, (f"{panel.ticks[depth]} layers", panel.title))))
+        ax.set_xlabel("step")
+    sheet.supylabel("training loss (nats per token)", fontsize=8)
+    drawings.legend(sheet, table.runs["scheme"].unique())
+    return sheet

@@ -1,0 +1,148 @@
+"""Figures of models as they are drawn: a norm over depth, for each kind of stack."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.analysis import drawings, laws, looks
+from harness.analysis.figures.plot import STACKS, caption, figure, strips
+from harness.analysis.records import Table
+from harness.analysis.statistics import Panel, by_scheme, panels
+
+SMALLEST = 1e-300  # on these axes a norm may be as small as it is
+DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))
+
+
+class Part(NamedTuple):
+    """A kind of stack: its name, its sublayers a layer, the panel of its runs, its column."""
+
+    title: str
+    sublayers: int
+    panel: Panel
+    column: str
+
+
+def parts_of(table: Table, pattern: str) -> Iterator[Part]:
+    """One a kind of stack that has the quantity; one whose every value is 0 has not."""
+    for panel in panels(table):
+        cells = pd.concat([panel.runs, panel.missing])
+        first = cells.iloc[0]
+        pair = first["family"] == "encoder_decoder"
+        crossed = str(first.get("model.cross_attention", pair)) == "True"
+        for stack in STACKS:
+            column = pattern.format(stack)
+            nothing = len(panel.runs) > 0 and not (panel.runs[column] > 0).any()
+            if nothing or not panel.has(stack):
+                continue
+            title = f"{stack} of a pair" if pair else f"{stack}-only"
+            cross = stack == "decoder" and crossed
+            if pair and stack == "decoder" and not crossed:
+                title += ", no cross-attention"
+            once = panel.missing.drop_duplicates(["depth", "scheme"])
+            part = replace(
+                panel,
+                table=replace(panel.table, missing=once),
+                ticks={depth: f"{depth:g}" for depth in panel.ticks},
+            )
+            yield Part(title, 3 if cross else 2, part, column)
+
+
+def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: bool) -> Figure:
+    parts = list(parts_of(table, pattern))
+    small = caption(table, "line: geometric mean, dot: a seed", *notes)
+    columns = min(2, len(parts))
+    sheet, axes = drawings.page(title, small, panels=len(parts), columns=columns, sharey=False)
+    for ax, part in zip(axes, parts, strict=True):
+        if log:
+            drawings.depth_axis(ax, part.panel.ticks)
+        ax.set_xlabel("layers of each stack" if "pair" in part.title else "layers")
+        ax.set_yscale("log")
+        for scheme, runs in by_scheme(part.panel.runs):
+            _scheme(ax, part, scheme, runs)
+        ax.set_title(part.title)
+    strips(axes, [part.panel for part in parts], [_heightless(part) for part in parts], below=True)
+    sheet.supylabel(label, fontsize=8)
+    drawings.legend(sheet, parts[0].panel.schemes)
+    return sheet
+
+
+def _heightless(part: Part) -> pd.DataFrame:
+    """Runs without a place on the axis, one a depth and scheme, named by what they are."""
+    runs = part.panel.runs
+    names = runs[part.column].map(lambda norm: drawings.heightless(norm, SMALLEST))
+    return runs.assign(name=names)[names != ""].drop_duplicates(["name", "depth", "scheme"])
+
+
+def _scheme(ax: Axes, part: Part, scheme: str, runs: pd.DataFrame) -> None:
+    """Every seed as a dot, the geometric mean as a line with markers."""
+    seen = looks.look(scheme)
+    runs = runs[runs[part.column].map(lambda x: drawings.heightless(x, SMALLEST)) == ""]
+    place = part.panel.schemes.index(scheme) - (len(part.panel.schemes) - 1) / 2
+    shift = 2.0 ** (0.05 * place)
+    x, y = runs["depth"] * shift, runs[part.column]
+    ax.plot(x, y, ".", markersize=3, markeredgewidth=0, color=seen.color, alpha=0.35)
+    logs = np.log(runs[part.column]).groupby(runs["depth"]).mean()
+    ax.plot(logs.index * shift, np.exp(logs), **seen.line)
+    ax.plot(logs.index * shift, np.exp(logs), **seen.point(filled=True, size=4))
+
+
+def _fit(ax: Axes, part: Part) -> None:
+    """Post-Norm's factor a layer, and what papers predict for it from the first depth on."""
+    post = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
+    if post["depth"].nunique() < 2:
+        return
+    law = laws.geometric(post, part.column)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, high * (high / low) ** 0.12)  # room for the words
+    words = f"post_norm: × {law} a layer"
+    ax.text(0.98, 0.98, words, transform=ax.transAxes, ha="right", va="top", fontsize=7)
+    frame = ax.get_xlim(), ax.get_ylim()
+    first = post[post["depth"] == post["depth"].min()]
+    depths = np.linspace(first["depth"].iloc[0], post["depth"].max())
+    start = np.log(first[part.column]).mean()
+    factors = laws.predictions(part.sublayers).values()
+    for factor, dashes in zip(factors, (DASHED, DOTTED), strict=True):
+        predicted = np.exp(start + np.log(factor) * (depths - depths[0]))
+        ax.plot(depths, predicted, color=drawings.GREY, linestyle=dashes, linewidth=1)
+    ax.set(xlim=frame[0], ylim=frame[1])
+
+
+@figure(needs=[f"grad_norm_first_{stack}_init" for stack in STACKS])
+def gradient_init(table: Table) -> Figure:
+    """Gradient norm of the first block at step 0, with Post-Norm's factor a layer."""
+    title = "Gradient of the first block at initialisation"
+    pattern, label = "grad_norm_first_{}_init", "gradient norm of the first block (L2)"
+    fitted = "factor: least squares seed by seed, 95 % interval over seeds (bootstrap from n = 10)"
+    grey = "grey: dashes {}, dots {}".format(*laws.PAPERS)
+    sheet = _page(table, title, pattern, label, f"{fitted}\n{grey}", log=False)
+    for ax, part in zip(sheet.axes, parts_of(table, pattern), strict=True):
+        _fit(ax, part)
+    return sheet
+
+
+@figure(needs=[f"grad_norm_first_{stack}_matrices" for stack in STACKS])
+def gradient_init_matrices(table: Table) -> Figure:
+    """The same of the first block's branch matrices v, o, up, down alone."""
+    title = "Gradient of the first block's branch matrices at initialisation"
+    label = "gradient norm of v, o, up and down (L2)"
+    return _page(table, title, "grad_norm_first_{}_matrices", label, log=True)
+
+
+@figure(needs=[f"grad_norm_last_{stack}_down" for stack in STACKS])
+def gradient_init_down(table: Table) -> Figure:
+    """Gradient norm of the last layer's second feed-forward matrix (arXiv:2002.04745 Theorem 1)."""
+    title = "Gradient of the last feed-forward matrix at initialisation"
+    return _page(table, title, "grad_norm_last_{}_down", "gradient norm (L2)", log=True)
+
+
+@figure(needs=[f"grad_ratio_stream_{stack}" for stack in STACKS])
+def stream_init(table: Table) -> Figure:
+    """Norm of the gradient at the stack's input over that at its last block's output."""
+    title = "What of the gradient reaches the stack's input at initialisation"
+    label = "|dL/d(input)| / |dL/d(output)|"
+    return _page(table, title, "grad_ratio_stream_{}", label, log=False)

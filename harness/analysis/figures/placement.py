@@ -1,0 +1,71 @@
+"""The figure of one depth: schemes side by side."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.analysis import drawings, looks
+from harness.analysis.figures.plot import caption, figure
+from harness.analysis.records import Table
+from harness.analysis.statistics import Panel, by_scheme, interval, panels
+
+IDLE = "metric_idle_blocks"
+
+
+@figure(needs=("baseline_loss", "reference_loss"))
+def placement(table: Table) -> Figure:
+    """Validation loss by scheme, a panel a combination of the other axes; below it the share of
+    blocks that no one misses, where it was measured."""
+    parts = panels(table)
+    quantities = {"final_loss": "validation loss (nats per token)"}
+    if IDLE in table.runs:
+        quantities[IDLE] = "share of blocks whose removal costs under 0.01 nats"
+    notes = ["bar: mean and its 95 % interval where all trained", "hollow: did not train"]
+    sheet, axes = drawings.page(
+        "Schemes at one depth",
+        caption(table, *notes, "grey: unigram and bigram tables"),
+        panels=len(parts) * len(quantities),
+        columns=len(parts),
+        panel_height=0.26 * len(parts[0].schemes) + 0.75,
+    )
+    cells = [(column, panel) for column in quantities for panel in parts]
+    for ax, (column, panel) in zip(axes, cells, strict=True):
+        _rows(ax, panel, column)
+        ax.set_xlabel(quantities[column])
+        if column == "final_loss":
+            ax.set_title(panel.title)
+            for level in ("baseline_loss", "reference_loss"):
+                value = panel.runs[level].mean()
+                ax.axvline(value, color=drawings.GREY, linestyle=(0, (1, 1.5)), zorder=1)
+        else:
+            ax.set_xlim(-0.03, 1.03)
+    return sheet
+
+
+def _rows(ax: Axes, panel: Panel, column: str) -> None:
+    """A line a scheme: every seed, the mean with its interval, and in words who has no value."""
+    names = {scheme: row for row, scheme in enumerate(panel.schemes)}
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_yticks(list(names.values()), list(names))
+    ax.grid(False, axis="y")
+    for scheme, runs in by_scheme(panel.runs):
+        row, seen = names[scheme], looks.look(scheme)
+        seeds = row + 0.3 * (runs["seed"].rank() / (len(runs) + 1) - 0.5)
+        for filled in (True, False):
+            drawn = runs[((runs["outcome"] == "trained") == filled) & runs[column].notna()]
+            if len(drawn):
+                ax.plot(drawn[column], seeds[drawn.index], **seen.point(filled=filled, size=4))
+        if (runs["outcome"] == "trained").all():
+            mean, low, high = interval(runs[column])
+            ax.plot([low, high], [row, row], color=seen.color, linewidth=1.2, alpha=0.8)
+            ax.plot([mean, mean], [row - 0.32, row + 0.32], color="black", linewidth=1.2)
+        if words := _without(runs, panel.missing, scheme, column):
+            place = ax.get_yaxis_transform()
+            ax.text(0.99, row, words, transform=place, ha="right", va="center", fontsize=6.5)
+
+
+def _without(runs: pd.DataFrame, missing: pd.DataFrame, scheme: str, column: str) -> str:
+    outcomes = runs.loc[runs[column].isna(), "outcome"].value_counts()
+    words = [f"{count} {outcome}" for outcome, count in outcomes.items()]
+    absent = int((missing["scheme"] == scheme).sum())
+    return ", ".join(words + [f"{absent} missing"] * (absent > 0))

@@ -1,0 +1,158 @@
+"""What a figure is: a function of a table, found by name, drawn to files with a sidecar.
+
+No run is ever left out: what has no height on an axis stands in a strip beside it. No torch.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.analysis import drawings, looks
+from harness.analysis.files import replace
+from harness.analysis.records import Table
+from harness.analysis.statistics import Panel, by_scheme, points
+from harness.errors import ConfigError, MissingRuns, did_you_mean
+
+STACKS = ("encoder", "decoder")
+ALWAYS = ("scheme", "seed", "encoder_layers", "decoder_layers", "outcome", "final_loss")
+Render = Callable[[Table], Figure]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure by name, with the columns it needs and whether it reads curves or the tuning."""
+
+    name: str
+    needs: tuple[str, ...]
+    curves: bool
+    tuning: bool
+    render: Render
+
+    def __call__(self, table: Table) -> Figure:
+        """Draw; MissingRuns where nothing ran, ConfigError where a column is lacking."""
+        what = f"{table.study}: figure {self.name!r}"
+        lacking = "runs" if table.runs.empty else "curves"
+        if table.runs.empty or (self.curves and table.curves.empty):
+            remedy = f"`harness run {table.study}` makes them"
+            raise MissingRuns(f"{what} has no {lacking} to draw; {remedy}")
+        for column in (*ALWAYS, *self.needs):
+            if column not in table.runs:
+                raise ConfigError(f"{what} needs the column {column!r}, which the results lack")
+        with drawings.style():
+            return self.render(table)
+
+
+FIGURES: dict[str, Plot] = {}
+
+
+def figure(
+    *, needs: Iterable[str] = (), curves: bool = False, tuning: bool = False
+) -> Callable[[Render], Plot]:
+    """Register a function of a table as the figure of its name."""
+
+    def register(render: Render) -> Plot:
+        plot = Plot(render.__name__, tuple(needs), curves, tuning, render)
+        FIGURES[plot.name] = plot
+        return plot
+
+    return register
+
+
+def find(name: str) -> Plot:
+    """The figure of this name, with dashes or underscores; ConfigError if there is none."""
+    key = name.replace("-", "_")
+    if key not in FIGURES:
+        raise ConfigError(f"unknown figure {name!r}{did_you_mean(key, FIGURES)}")
+    return FIGURES[key]
+
+
+def draw(plot: Plot, table: Table, folder: Path) -> Path:
+    """Write the figure as SVG and PNG with a sidecar naming the rows it shows; the SVG's path."""
+    stem = folder / plot.name
+    drawings.save(plot(table), stem)
+    replace(stem.with_suffix(".json"), _sidecar(plot, table))
+    return stem.with_suffix(".svg")
+
+
+def stale(plot: Plot, table: Table, folder: Path) -> bool:
+    """Whether the files in the folder are absent or show other rows than the table's."""
+    svg, png, sidecar = ((folder / plot.name).with_suffix(s) for s in (".svg", ".png", ".json"))
+    drawn = svg.exists() and png.exists() and sidecar.exists()
+    return not drawn or sidecar.read_bytes() != _sidecar(plot, table)
+
+
+def _sidecar(plot: Plot, table: Table) -> bytes:
+    frames = [table.runs, table.missing, *([table.curves] if plot.curves else [])]
+    if plot.tuning and table.tuning:
+        frames += [table.tuning.runs, table.tuning.missing]
+    text = "\n".join(frame.to_csv(index=False, lineterminator="\n") for frame in frames)
+    facts = {
+        "figure": plot.name,
+        "study": table.study,
+        "rows": hashlib.sha256(text.encode()).hexdigest(),
+        "runs": len(table.runs),
+        "missing": len(table.missing),
+    }
+    return (json.dumps(facts, indent=2) + "\n").encode()
+
+
+def caption(table: Table, *notes: str) -> str:
+    """The small print: study, seeds a point, what is missing, and how to read it."""
+    seeds = points(table)["n"]
+    span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+    missing = f", missing cells: {len(table.missing)}" if len(table.missing) else ""
+    return f"{table.study}: n = {span} seeds a point{missing}\n{'; '.join(notes)}"
+
+
+def slots(panel: Panel) -> tuple[dict[str, float], float]:
+    """Factor on depth per scheme, so that schemes stand side by side, and each one's width."""
+    width = min(0.12, 0.7 * drawings.octaves(panel.ticks) / len(panel.schemes))
+    places = drawings.shifts(len(panel.schemes), width * len(panel.schemes))
+    return dict(zip(panel.schemes, places, strict=True)), width
+
+
+def mark_runs(ax: Axes, panel: Panel, runs: pd.DataFrame, column: str) -> None:
+    """Every run as a marker, hollow where it did not train; seeds side by side in their slot."""
+    places, width = slots(panel)
+    seeds = sorted(panel.runs["seed"].unique())
+    beside = dict(zip(seeds, drawings.shifts(len(seeds), 0.75 * width), strict=True))
+    for scheme, rows in by_scheme(runs):
+        x = rows["depth"] * places[scheme] * rows["seed"].map(beside)
+        for filled in (True, False):
+            y = rows[column].where((rows["outcome"] == "trained") == filled).dropna()
+            ax.plot(x[y.index], y, **looks.look(scheme).point(filled=filled), zorder=3)
+
+
+def join(ax: Axes, panel: Panel, scheme: str, values: "pd.Series[float]") -> None:
+    """The scheme's line over all depths of the panel, broken where it has no value."""
+    line = values.reindex(list(panel.ticks))
+    ax.plot(line.index * slots(panel)[0][scheme], line, **looks.look(scheme).line)
+
+
+def strips(
+    axes: list[Axes], parts: list[Panel], unplaced: list[pd.DataFrame], *, below: bool = False
+) -> list[Axes]:
+    """A strip a panel for the rows with a `name` in place of a height, and the missing cells."""
+    frames = [
+        pd.concat([panel.missing.assign(name="missing"), rows])[["name", "depth", "scheme"]]
+        for panel, rows in zip(parts, unplaced, strict=True)
+    ]
+    names = list(dict.fromkeys(pd.concat(frames)["name"]))
+    if not names:
+        return axes
+    return [
+        drawings.strip(
+            ax,
+            names,
+            frame.itertuples(index=False),
+            space=drawings.octaves(panel.ticks),
+            below=below,
+        )
+        for ax, panel, frame in zip(axes, parts, frames, strict=True)
+    ]

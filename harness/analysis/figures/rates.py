@@ -1,0 +1,69 @@
+"""The figure of a tuning: loss by rate and depth."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.analysis import drawings
+from harness.analysis.figures.plot import figure
+from harness.analysis.records import Table
+from harness.analysis.statistics import verdict, where
+from harness.errors import ConfigError, MissingRuns
+
+
+@figure(tuning=True)
+def rate_depth(table: Table) -> Figure:
+    """Mean loss of the tuning by rate and depth, a panel a scheme: what was chosen, and the largest
+    rate at which every seed trained."""
+    trials = table.tuning
+    if trials is None:
+        raise MissingRuns(f"{table.study}: figure 'rate_depth' has no tuning to draw")
+    if len(trials.tuned) != 1:
+        raise ConfigError(f"{table.study}: figure 'rate_depth' draws one tuned path, not more")
+    (path,) = trials.tuned
+    cells = pd.concat([trials.runs, trials.missing])
+    others = [axis for axis in trials.axes if axis not in ("scheme", "seed")]
+    rows = list(cells[others].drop_duplicates().itertuples(index=False, name=None))
+    rates = sorted(trials.runs[path].unique())
+    schemes = list(dict.fromkeys(cells["scheme"]))
+    seeds = cells["seed"].nunique()
+    small = (
+        f"{table.study}, tuning: n = {seeds} seeds a tile; number: mean validation loss where all "
+        "trained\nframed: chosen; bar on the right: largest rate at which all seeds trained"
+    )
+    sheet, axes = drawings.page(
+        "Validation loss by learning rate (nats per token)",
+        small,
+        panels=len(schemes),
+        columns=min(2 if len(schemes) <= 6 else 3, len(schemes)),
+        panel_height=0.3 * len(rows) + 0.6,
+    )
+    for ax, scheme in zip(axes, schemes, strict=True):
+        for row, values in enumerate(rows):
+            tried = where(trials.runs, ["scheme", *others], (scheme, *values))
+            chosen = where(table.runs, ["scheme", *others], (scheme, *values))[path].unique()
+            _draw_row(ax, row, [tried[tried[path] == rate] for rate in rates], seeds)
+            for column in [rates.index(rate) for rate in chosen]:
+                drawings.frame(ax, column, row)
+        ax.set(xlim=(-0.5, len(rates) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+        ax.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+        ax.set_yticks(range(len(rows)), [", ".join(map(str, values)) for values in rows])
+        ax.tick_params(length=0)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        ax.set_title(scheme)
+        ax.set_xlabel(path)
+    sheet.supylabel(", ".join(others), fontsize=8)
+    return sheet
+
+
+def _draw_row(ax: Axes, row: int, tried: list[pd.DataFrame], seeds: int) -> None:
+    """A tile a rate: its mean loss, or what became of its runs."""
+    largest = None
+    for column, runs in enumerate(tried):
+        kind, text = verdict(runs, seeds - len(runs))
+        if kind == "trained":
+            largest, text = column, f"{runs['final_loss'].mean():.3f}"
+        drawings.tile(ax, column, row, kind, text.replace("\n", ", "))
+    if largest is not None:
+        drawings.stop(ax, largest, row)
