@@ -5,10 +5,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.analysis import files
 from harness.analysis.files import CurvesFile
 from harness.analysis.records import Results, Row, differences, row
 from harness.errors import Disagreement
@@ -173,3 +175,25 @@ def test_infinity_and_nan_survive_in_curves(tmp_path: Path) -> None:
     file.write({"a" * 12: Curves.loads(curves.dumps())}, [])
     values = file.frame()["value"].tolist()
     assert values[:2] == [1.0, float("inf")] and values[2] != values[2]
+
+
+def test_curves_of_runs_without_steps_fit_by_leaving_out_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LARGEST_BYTES", 10_000)
+    draw, runs = np.random.default_rng(0), {}
+    for i in range(60):
+        curves = runs[f"{i:012x}"] = Curves()
+        curves.add("loss/train", 0, 3.0)
+        for series in ("grad_norm/encoder", "grad_norm/decoder"):
+            curves.add(series, 0, draw.random(200).tolist())
+    order = list(runs)
+    at_once, piecewise = CurvesFile(tmp_path / "one.gz"), CurvesFile(tmp_path / "two.gz")
+    at_once.write(runs, order)
+    for part in (order[:45], order[45:]):
+        piecewise.write({key: runs[key] for key in part}, order)
+    assert at_once.path.read_bytes() == piecewise.path.read_bytes()
+    assert at_once.path.stat().st_size < 10_000
+    frame = at_once.frame()
+    blocks = frame.loc[frame["series"] == "grad_norm/decoder", "block"].unique()
+    assert blocks.min() == 1 and blocks.max() == 200 and 3 <= len(blocks) < 16

@@ -11,13 +11,15 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import ConfigError
-from harness.training.curves import Curves
+from harness.training.curves import BLOCKS, Curves
 
 LARGEST_BYTES = 2**20  # of a study's curves
 STEPS_OF = "loss/train"  # the series that every step of training has
 SPACED = 100  # steps kept after the first 51
-# How a study too large is thinned: only each 2^i-th step of block series, then of the others too.
-THINNINGS = [(i, 0) for i in range(8)] + [(7, i) for i in range(1, 8)]
+# How a study too large is thinned: only each 2^i-th step of block series, then of the others too,
+# then only each 2^i-th of the blocks.
+THINNINGS = [(i, 0, 0) for i in range(8)] + [(7, i, 0) for i in range(1, 8)]
+THINNINGS += [(7, 7, i) for i in range(1, 5)]
 
 CurveRows = dict[str, list[tuple[str, str, str, str]]]  # by run_id: step, series, block, value
 
@@ -66,8 +68,15 @@ class CurvesFile:
         self._replace({key: rows[key] for key in (*known, *sorted(rows.keys() - set(known)))})
 
     def _replace(self, curves: CurveRows) -> None:
-        for blocks, scalars in THINNINGS:
-            thinned = {run: _thinned(rows, blocks, scalars) for run, rows in curves.items()}
+        kept = -1
+        for steps, scalars, blocks in THINNINGS:
+            thinned = {
+                run: _with_blocks(_thinned(rows, steps, scalars), blocks)
+                for run, rows in curves.items()
+            }
+            before, kept = kept, sum(map(len, thinned.values()))
+            if kept == before:
+                continue  # nothing to thin in this way
             content = gzip.compress(_text(thinned).encode(), mtime=0)
             if len(content) < LARGEST_BYTES:
                 break
@@ -105,6 +114,26 @@ def _thinned(
         for level in (scalars, blocks)
     ]
     return [r for r in rows if r[0] not in left_out[r[2] != ""]]
+
+
+def _with_blocks(
+    rows: list[tuple[str, str, str, str]], level: int
+) -> list[tuple[str, str, str, str]]:
+    """First, last and each 2^level-th block, by its place from first to last: thinning twice is
+    thinning once."""
+    if not level:
+        return rows
+    last: dict[str, int] = {}
+    for _, series, block, _ in rows:
+        last[series] = max(last.get(series, 1), int(block or 1))
+    spaces = BLOCKS - 1
+    return [
+        r
+        for r in rows
+        if not r[2]
+        or int(r[2]) == last[r[1]]
+        or round((int(r[2]) - 1) / (last[r[1]] - 1) * spaces) % 2**level == 0
+    ]
 
 
 def _text(curves: CurveRows) -> str:
