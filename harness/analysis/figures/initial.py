@@ -1,5 +1,6 @@
 """Figures of models as they are drawn: a norm over depth, for each kind of stack."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -63,9 +64,11 @@ def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: 
         ax.set_xlabel("layers of each stack" if "pair" in part.title else "layers")
         ax.set_yscale("log")
         for scheme, runs in by_scheme(part.panel.runs):
-            _scheme(ax, part, scheme, runs)
+            place = part.panel.schemes.index(scheme) - (len(part.panel.schemes) - 1) / 2
+            x = runs["depth"] * 2.0 ** (0.05 * place) if log else runs["depth"] + 1.2 * place
+            _scheme(ax, scheme, x, runs[part.column])
         ax.set_title(part.title)
-    strips(axes, [part.panel for part in parts], [_heightless(part) for part in parts], below=True)
+        strips([ax], [part.panel], [_heightless(part)], below=True)
     sheet.supylabel(label, fontsize=8)
     drawings.legend(sheet, parts[0].panel.schemes)
     return sheet
@@ -78,17 +81,15 @@ def _heightless(part: Part) -> pd.DataFrame:
     return runs.assign(name=names)[names != ""].drop_duplicates(["name", "depth", "scheme"])
 
 
-def _scheme(ax: Axes, part: Part, scheme: str, runs: pd.DataFrame) -> None:
+def _scheme(ax: Axes, scheme: str, x: "pd.Series[float]", y: "pd.Series[float]") -> None:
     """Every seed as a dot, the geometric mean as a line with markers."""
     seen = looks.look(scheme)
-    runs = runs[runs[part.column].map(lambda x: drawings.heightless(x, SMALLEST)) == ""]
-    place = part.panel.schemes.index(scheme) - (len(part.panel.schemes) - 1) / 2
-    shift = 2.0 ** (0.05 * place)
-    x, y = runs["depth"] * shift, runs[part.column]
-    ax.plot(x, y, ".", markersize=3, markeredgewidth=0, color=seen.color, alpha=0.35)
-    logs = np.log(runs[part.column]).groupby(runs["depth"]).mean()
-    ax.plot(logs.index * shift, np.exp(logs), **seen.line)
-    ax.plot(logs.index * shift, np.exp(logs), **seen.point(filled=True, size=4))
+    y = y[y.map(lambda norm: drawings.heightless(norm, SMALLEST)) == ""]
+    x = x[y.index]
+    ax.plot(x, y, ".", ms=3, mew=0, color=seen.color, alpha=0.35, rasterized=True)
+    means = y.map(math.log).groupby(x).mean().map(math.exp)
+    ax.plot(means.index, means, **seen.line)
+    ax.plot(means.index, means, **seen.point(filled=True, size=4))
 
 
 def _fit(ax: Axes, part: Part) -> None:
@@ -99,8 +100,8 @@ def _fit(ax: Axes, part: Part) -> None:
     law = laws.geometric(post, part.column)
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.12)  # room for the words
-    words = f"post_norm: × {law} a layer"
-    ax.text(0.98, 0.98, words, transform=ax.transAxes, ha="right", va="top", fontsize=7)
+    place, color = ax.transAxes, looks.look("post_norm").color
+    ax.text(0.98, 0.98, f"× {law} a layer", transform=place, ha="right", va="top", color=color)
     frame = ax.get_xlim(), ax.get_ylim()
     first = post[post["depth"] == post["depth"].min()]
     depths = np.linspace(first["depth"].iloc[0], post["depth"].max())
@@ -117,7 +118,7 @@ def gradient_init(table: Table) -> Figure:
     """Gradient norm of the first block at step 0, with Post-Norm's factor a layer."""
     title = "Gradient of the first block at initialisation"
     pattern, label = "grad_norm_first_{}_init", "gradient norm of the first block (L2)"
-    fitted = "factor: least squares seed by seed, 95 % interval over seeds (bootstrap from n = 10)"
+    fitted = "factor: post_norm's, least squares seed by seed, 95 % interval over seeds (bootstrap)"
     grey = "grey: dashes {}, dots {}".format(*laws.PAPERS)
     sheet = _page(table, title, pattern, label, f"{fitted}\n{grey}", log=False)
     for ax, part in zip(sheet.axes, parts_of(table, pattern), strict=True):
