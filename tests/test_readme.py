@@ -1,13 +1,14 @@
-"""Every command in the README runs, and every table in it is what the harness prints."""
+"""Every command in the README runs, and every number in it is what the rows give."""
 
 import re
 import shlex
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from harness.analysis import report
+from harness.analysis import evidence, laws, report
 from tests.commands import run
 
 ROOT = Path(__file__).parents[1]
@@ -17,15 +18,17 @@ COMMANDS = [
     for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
     for line in block.splitlines()
 ]
+STUDIES = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place to work in, with the committed results and the README's own study file."""
+    """A place to work in, with the committed results and the README's own study files."""
     folder = tmp_path_factory.mktemp("reader")
-    shutil.copytree(ROOT / "results/depth_text", folder / "results/depth_text")
-    (code,) = re.findall(r"```python\n# mine.py\n(.*?)```", README, re.DOTALL)
-    (folder / "mine.py").write_text(code)
+    for name in ("depth_text", "depth_reverse", "norm_placement", "grad_init"):
+        shutil.copytree(ROOT / "results" / name, folder / "results" / name)
+    for name, code in STUDIES:
+        (folder / name).write_text(code)
     return folder
 
 
@@ -48,9 +51,35 @@ def test_the_scheme_table_is_the_catalogue() -> None:
     assert table in README, f"put this table into the README:\n{table}"
 
 
-def test_the_results_table_is_what_the_committed_rows_give(folder: Path) -> None:
-    table, _ = run(folder, "table", "depth_text", "--format", "md")
+@pytest.mark.parametrize("study", ["depth_text", "depth_reverse", "norm_placement"])
+def test_a_results_table_is_what_the_committed_rows_give(study: str, folder: Path) -> None:
+    table, _ = run(folder, "table", study, "--format", "md")
     assert table in README, f"put this table into the README:\n{table}"
+
+
+def test_the_laws_are_what_the_committed_rows_give() -> None:
+    table = evidence("grad_init")
+    frame = laws.first_block(table)
+    shown = report.FORMATS["md"](list(frame.columns), frame.to_numpy().tolist())
+    assert shown in README, f"put this table into the README:\n{shown}"
+    squares = table.runs[table.runs["scheme"] == "post_norm"]["branch_variance_cross"].mean()
+    words = " ".join(README.split())
+    assert f"Measured s^2 is {squares:.3f}: a factor of {(1 + squares) ** -0.5:.3f}." in words
+
+
+@pytest.mark.parametrize(
+    ("scheme", "pattern", "words"),
+    [
+        ("pre_norm", "grad_norm_last_{}_down", "exponent {} for Pre-Norm"),
+        ("post_norm", "grad_norm_last_{}_down", "{} for Post-Norm"),
+        ("deepnorm", "grad_norm_first_{}_matrices", "own matrices have exponent {}"),
+    ],
+)
+def test_an_exponent_is_what_the_committed_rows_give(scheme: str, pattern: str, words: str) -> None:
+    parts = laws.parts(evidence("grad_init"), pattern)
+    (runs, column) = next((p.panel.runs, p.column) for p in parts if p.title == "decoder-only")
+    law = laws.power(pd.DataFrame(runs[runs["scheme"] == scheme]), column)
+    assert words.format(law) in README, words.format(law)
 
 
 def test_links_to_files_lead_somewhere() -> None:

@@ -4,13 +4,15 @@ A seed draws the same first layers at every depth, so its depths belong together
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from harness.analysis.statistics import interval
+from harness.analysis.records import STACKS, Table
+from harness.analysis.statistics import Panel, interval, panels
 
 # What papers predict for the gradient at a Post-Norm stack's first block, in words.
 PAPERS = ("(2/3)^(1/2) a layer (arXiv:2002.04745 app. F)", "2^(-1/2) a sublayer (arXiv:2601.19895)")
@@ -34,6 +36,40 @@ class Law:
 
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+class Part(NamedTuple):
+    """A kind of stack: its name, its sublayers a layer, the panel of its runs, its column."""
+
+    title: str
+    sublayers: int
+    panel: Panel
+    column: str
+
+
+def parts(table: Table, pattern: str) -> Iterator[Part]:
+    """One a kind of stack that has the quantity; one whose every value is 0 has not."""
+    for panel in panels(table):
+        cells = pd.concat([panel.runs, panel.missing])
+        first = cells.iloc[0]
+        pair = first["family"] == "encoder_decoder"
+        crossed = str(first.get("model.cross_attention", pair)) == "True"
+        for stack in STACKS:
+            column = pattern.format(stack)
+            nothing = len(panel.runs) > 0 and not (panel.runs[column] > 0).any()
+            if nothing or not panel.has(stack):
+                continue
+            title = f"{stack} of a pair" if pair else f"{stack}-only"
+            cross = stack == "decoder" and crossed
+            if pair and stack == "decoder" and not crossed:
+                title += ", no cross-attention"
+            once = panel.missing.drop_duplicates(["depth", "scheme"])
+            part = replace(
+                panel,
+                table=replace(panel.table, missing=once),
+                ticks={depth: f"{depth:g}" for depth in panel.ticks},
+            )
+            yield Part(title, 3 if cross else 2, part, column)
 
 
 def geometric(runs: pd.DataFrame, column: str) -> Law:
@@ -63,3 +99,22 @@ def _slopes(runs: pd.DataFrame, column: str, x: Iterable[float]) -> tuple[list[f
         slopes.append(float(slope))
         residuals += (logs - start - slope * rows["x"]).tolist()
     return slopes, float(np.sqrt(np.mean(np.square(residuals))))
+
+
+def first_block(table: Table) -> pd.DataFrame:
+    """By kind of stack, as text: Post-Norm's factor a layer at its first block with its interval,
+    what papers predict, and what cross-attention's measured variance s^2 does: (1 + s^2)^(-1/2)."""
+    rows = []
+    for part in parts(table, "grad_norm_first_{}_init"):
+        runs = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
+        squares = runs["branch_variance_cross"]  # of a decoder with three sublayers
+        crossed = f"{(1 + squares.mean()) ** -0.5:.3f}" if part.sublayers == 3 else ""
+        rows.append(
+            {
+                "stack": part.title,
+                "measured": str(geometric(runs, part.column)),
+                **{paper: f"{rate:.3f}" for paper, rate in predictions(part.sublayers).items()},
+                "(1 + s^2)^(-1/2)": crossed,
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,9 +1,6 @@
 """Figures of models as they are drawn: a norm over depth, for each kind of stack."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,48 +10,14 @@ from matplotlib.figure import Figure
 from harness.analysis import drawings, laws, looks
 from harness.analysis.figures.plot import STACKS, caption, figure, strips
 from harness.analysis.records import Table
-from harness.analysis.statistics import Panel, by_scheme, panels
+from harness.analysis.statistics import by_scheme
 
 SMALLEST = 1e-300  # on these axes a norm may be as small as it is
 DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))
 
 
-class Part(NamedTuple):
-    """A kind of stack: its name, its sublayers a layer, the panel of its runs, its column."""
-
-    title: str
-    sublayers: int
-    panel: Panel
-    column: str
-
-
-def parts_of(table: Table, pattern: str) -> Iterator[Part]:
-    """One a kind of stack that has the quantity; one whose every value is 0 has not."""
-    for panel in panels(table):
-        cells = pd.concat([panel.runs, panel.missing])
-        first = cells.iloc[0]
-        pair = first["family"] == "encoder_decoder"
-        crossed = str(first.get("model.cross_attention", pair)) == "True"
-        for stack in STACKS:
-            column = pattern.format(stack)
-            nothing = len(panel.runs) > 0 and not (panel.runs[column] > 0).any()
-            if nothing or not panel.has(stack):
-                continue
-            title = f"{stack} of a pair" if pair else f"{stack}-only"
-            cross = stack == "decoder" and crossed
-            if pair and stack == "decoder" and not crossed:
-                title += ", no cross-attention"
-            once = panel.missing.drop_duplicates(["depth", "scheme"])
-            part = replace(
-                panel,
-                table=replace(panel.table, missing=once),
-                ticks={depth: f"{depth:g}" for depth in panel.ticks},
-            )
-            yield Part(title, 3 if cross else 2, part, column)
-
-
 def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: bool) -> Figure:
-    parts = list(parts_of(table, pattern))
+    parts = list(laws.parts(table, pattern))
     small = caption(table, "line: geometric mean, dot: a seed", *notes)
     columns = min(2, len(parts))
     sheet, axes = drawings.page(title, small, panels=len(parts), columns=columns, sharey=False)
@@ -74,7 +37,7 @@ def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: 
     return sheet
 
 
-def _heightless(part: Part) -> pd.DataFrame:
+def _heightless(part: laws.Part) -> pd.DataFrame:
     """Runs without a place on the axis, one a depth and scheme, named by what they are."""
     runs = part.panel.runs
     names = runs[part.column].map(lambda norm: drawings.heightless(norm, SMALLEST))
@@ -92,7 +55,7 @@ def _scheme(ax: Axes, scheme: str, x: "pd.Series[float]", y: "pd.Series[float]")
     ax.plot(means.index, means, **seen.point(filled=True, size=4))
 
 
-def _fit(ax: Axes, part: Part) -> None:
+def _fit(ax: Axes, part: laws.Part) -> None:
     """Post-Norm's factor a layer, and what papers predict for it from the first depth on."""
     post = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
     if post["depth"].nunique() < 2:
@@ -121,7 +84,7 @@ def gradient_init(table: Table) -> Figure:
     fitted = "factor: post_norm's, least squares seed by seed, 95 % interval over seeds (bootstrap)"
     grey = "grey: dashes {}, dots {}".format(*laws.PAPERS)
     sheet = _page(table, title, pattern, label, f"{fitted}\n{grey}", log=False)
-    for ax, part in zip(sheet.axes, parts_of(table, pattern), strict=True):
+    for ax, part in zip(sheet.axes, laws.parts(table, pattern), strict=True):
         _fit(ax, part)
     return sheet
 
