@@ -25,6 +25,7 @@ def test_a_committed_study_is_complete_and_its_figures_show_its_rows(path: str) 
     results = Results(ROOT / "results", plan)
     table = results.table()
     assert len(table.missing) == 0
+    assert table.tuning is None or len(table.tuning.missing) == 0
     assert set(results.curves.runs()) == set(table.runs["run_id"])
     assert (results.folder / "curves.csv.gz").stat().st_size < 2**20
     assert [figure.name for figure in plan.figures if stale(figure, table, results.folder)] == []
