@@ -125,8 +125,10 @@ class Session:
         differing: set[str] = set()
 
         def together(results: Results) -> dict[str, Row]:
+            nonlocal standing
             if not results.plan.by_key.keys() <= self.shas.keys():
                 self.shas |= _shas(results.plan, self.places.data)
+                standing = standing and self.ledger.standing()  # results on other corpora are out
             on_file = results.rows(self.shas)
             if standing is None:
                 return on_file
@@ -221,7 +223,7 @@ def merged(
         key, mine = next(iter(found.items()))
         name, (there, here) = next(iter(differences(rows[key], mine).items()))
         raise Disagreement(
-            f"{plan.name}: run {key}: {name} is {there} in runs.csv and {here} in the ledger; "
+            f"{plan.name}: run {key}: {name} is {there} in {plan.file} and {here} in the ledger; "
             "say --prefer results or --prefer ledger"
         )
     if prefer == "ledger":

@@ -248,7 +248,8 @@ def _head(axes: Sequence[str]) -> list[str]:
 def _columns(plan: Plan, rows: Iterable[Row]) -> list[str]:
     """The contract's columns, those of models as drawn where a row has them, and behind them
     whatever else the rows of other plans have."""
-    names = dict.fromkeys(name for r in rows for name in r)
+    # Not those that are empty throughout: rows back from retirement have the columns of others.
+    names = dict.fromkeys(name for r in rows for name, value in r.items() if value)
     metrics = sorted(name for name in names if name.startswith("metric_"))
     drawn = [name for name in DRAWN if name in names]
     columns = [
@@ -260,7 +261,8 @@ def _columns(plan: Plan, rows: Iterable[Row]) -> list[str]:
 
 def _csv(rows: list[Row], plan: Plan) -> bytes:
     file = io.StringIO()
-    writer = csv.DictWriter(file, _columns(plan, rows), restval="", lineterminator="\n")
+    columns = _columns(plan, rows)  # what they leave out is empty
+    writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue().encode()

@@ -67,7 +67,7 @@ class _Cell:
 class Ledger:
     """A study's attempts in `url`, by default an SQLite file in `state`.
 
-    `shas` gives the hash of each cell's corpus at hand; results on another corpus do not count.
+    `shas` gives the hash of each cell's corpus, and may grow; results on others do not count.
     """
 
     def __init__(self, study: str, state: Path, url: str | None, shas: Mapping[str, str]) -> None:
@@ -93,7 +93,7 @@ class Ledger:
             )
         self._cells: dict[str, _Cell] = {}
         self._open: dict[int, FrozenTrial] = {}
-        self._known = self._since = 0
+        self._known = self._since = self._corpora = 0
 
     def claim(self, keys: Iterable[str]) -> Attempt | None:
         """Begins an attempt at the first key that is neither done, crashed nor being tried."""
@@ -228,6 +228,8 @@ class Ledger:
         """Takes in what has changed: open trials, and those that are new."""
         self._since = self._study.user_attrs.get("retry_from", 0)
         trials = self._study.get_trials(deepcopy=False)
+        if len(self._shas) != self._corpora:  # of what was taken in, some may not count
+            self._cells, self._open, self._known, self._corpora = {}, {}, 0, len(self._shas)
         for trial in [*(trials[n] for n in self._open), *trials[self._known :]]:
             if trial.state.is_finished():
                 self._open.pop(trial.number, None)
@@ -258,15 +260,13 @@ class Ledger:
             cell.lost.append(trial.number)
 
     def _end(
-        self, trial_id: int, state: TrialState, told: Mapping[str, Any], value: float | None = None
+        self, trial_id: int, state: TrialState, told: Mapping[str, Any], *values: float
     ) -> bool:
         """False if the trial had been ended by another."""
         with suppress(UpdateFinishedTrialError):
             for name, content in told.items():  # those of ended trials cannot change
                 self._storage.set_trial_user_attr(trial_id, name, content)
-            self._storage.set_trial_state_values(
-                trial_id, state, None if value is None else [value]
-            )
+            self._storage.set_trial_state_values(trial_id, state, values or None)
             return True
         return False
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import harness
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import read_list
+from harness.fields import number, read_list
 from harness.sweep.plan import Cell, Plan, spelling, with_tuning
 from harness.training.config import parse, read_toml, with_value
 
@@ -52,11 +52,11 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     assigned = _assignments("--set", sets)
     variant = sorted(path for path in assigned if path not in axes)
     axes |= {path: assigned[path] for path in sorted(assigned)}
-    for path in axes:
-        for other in axes:
-            if other.startswith(f"{path}."):
-                raise ConfigError(f"{source}: axes: {path} holds {other}; keep one of the two")
     tune, seeds = _tuning(study, source, axes)
+    for path, other in itertools.permutations([*axes, *tune], 2):
+        if other.startswith(f"{path}."):
+            where = "tune" if tune.keys() & {path, other} else "axes"
+            raise ConfigError(f"{source}: {where}: {path} holds {other}; keep one of the two")
     for path, values in tune.items():
         base = with_value(base, path, values[0])
     cells = _cells(base, axes, source)
@@ -149,7 +149,7 @@ def _tuning(
     """The values to choose from and the seeds to try them on; nothing for what --set has fixed."""
     if study.tune is None:
         return {}, []
-    if not isinstance(study.tune, Mapping):
+    if not isinstance(study.tune, Mapping) or not all(isinstance(p, str) for p in study.tune):
         raise ConfigError(f"{source}: tune: expected a table of lists by config path")
     tune = {path: _listed(source, f"tune: {path}", each) for path, each in study.tune.items()}
     if "seeds" not in tune:
@@ -157,10 +157,16 @@ def _tuning(
     seeds = tune.pop("seeds")
     if not tune:
         raise ConfigError(f"{source}: tune: no path; name one and its values, as optim.lr")
-    for path in tune:
+    for seed in seeds:
+        if (read := number(seed)) is None or read < 0 or read != int(read):
+            raise ConfigError(f"{source}: tune: seeds: expected integers from 0 on, got {seed!r}")
+    for path, values in tune.items():
         if path in study.axes or path == "seed":
             raise ConfigError(f"{source}: tune: {path}: is an axis already; keep one of the two")
-    return {path: values for path, values in tune.items() if path not in axes}, seeds
+        if any(isinstance(value, Mapping) for value in values):  # of equals which is the smaller?
+            raise ConfigError(f"{source}: tune: {path}: is a table; name each path that it holds")
+    left = {path: values for path, values in tune.items() if path not in axes}
+    return left, [int(seed) for seed in seeds]
 
 
 def _assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:

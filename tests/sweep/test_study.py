@@ -16,11 +16,13 @@ BASE = """{
 }"""
 
 
-def study(folder: Path, axes: str, name: str = "mine", before: str = "") -> Path:
+def study(
+    folder: Path, axes: str, name: str = "mine", before: str = "", tune: str = "None"
+) -> Path:
     path = folder / f"{name}.py"
     path.write_text(
         f'"""A question?"""\nfrom harness.sweep import Study\n{before}\n'
-        f"STUDY = Study(base={BASE}, axes={axes})\n"
+        f"STUDY = Study(base={BASE}, axes={axes}, tune={tune})\n"
     )
     return path
 
@@ -175,6 +177,73 @@ def test_a_wrong_declaration_is_one_line(tmp_path: Path, code: str, words: str) 
     path = tmp_path / "wrong.py"
     path.write_text(f"from harness.sweep import Study\n{code}\n")
     assert message(str(path)) == f"{path}: {words}"
+
+
+@pytest.mark.parametrize(
+    ("tune", "words"),
+    [
+        ('["optim.lr"]', "tune: expected a table of lists by config path"),
+        ("{3: [1]}", "tune: expected a table of lists by config path"),
+        ('{"optim.lr": [1e-3]}', "tune: seeds: missing; name seeds that are not reported"),
+        ('{"seeds": [9]}', "tune: no path; name one and its values, as optim.lr"),
+        (
+            '{"model.depth": [1], "seeds": [9]}',
+            "tune: model.depth: is an axis already; keep one of the two",
+        ),
+        ('{"seed": [7], "seeds": [9]}', "tune: seed: is an axis already; keep one of the two"),
+        ('{"optim.lr": [1e-3], "seeds": [9, 1]}', "tune: seeds: 1 is reported; tune on others"),
+        ('{"optim.lr": [1e-3], "seeds": [1.0]}', "tune: seeds: 1 is reported; tune on others"),
+        (
+            '{"optim.lr": "1e-3", "seeds": [9]}',
+            "tune: optim.lr: expected a list of values, got '1e-3'",
+        ),
+        ('{"optim.lr": [], "seeds": [9]}', "tune: optim.lr: expected a list of values, got []"),
+        ('{"optim.lr": [1e-3], "seeds": 9}', "tune: seeds: expected a list of values, got 9"),
+        (
+            '{"optim.lr": [1e-3], "seeds": ["nine"]}',
+            "tune: seeds: expected integers from 0 on, got 'nine'",
+        ),
+        (
+            '{"optim.lr": [1e-3], "seeds": [[9]]}',
+            "tune: seeds: expected integers from 0 on, got [9]",
+        ),
+        (
+            '{"optim.weight_dekay": [0.1], "seeds": [9]}',
+            "optim: unknown field 'weight_dekay' (did you mean 'weight_decay'?)",
+        ),
+        (
+            '{"optim.lr": [1e-3, "fast"], "seeds": [9]}',
+            "optim.lr: expected a positive number, got 'fast'",
+        ),
+        (
+            '{"optim.betas": [[0.9, 0.98], [0.9]], "seeds": [9]}',
+            "optim.betas: expected a list of two numbers, got [0.9]",
+        ),
+        (
+            '{"scheme_options": [{}], "seeds": [9]}',
+            "tune: scheme_options: is a table; name each path that it holds",
+        ),
+    ],
+)
+def test_a_tuning_that_does_not_fit_names_file_field_and_value(
+    tmp_path: Path, tune: str, words: str
+) -> None:
+    path = study(tmp_path, '{"model.depth": [1], "seed": [0, 1]}', tune=tune)
+    assert message(str(path)) == f"{path}: {words}"
+
+
+def test_an_axis_cannot_hold_what_is_tuned(tmp_path: Path) -> None:
+    tune = '{"scheme_options.beta": [True], "seeds": [9]}'
+    path = study(tmp_path, '{"scheme_options": [{}, {"beta": False}], "seed": [0]}', tune=tune)
+    words = "tune: scheme_options holds scheme_options.beta; keep one of the two"
+    assert message(str(path)) == f"{path}: {words}"
+
+
+def test_a_tuning_seed_cannot_be_reported_by_the_command_line_either(tmp_path: Path) -> None:
+    for axes in ('{"seed": [0]}', '{"model.depth": [1]}'):
+        path = study(tmp_path, axes, tune='{"optim.lr": [1e-3], "seeds": [8, 9]}')
+        words = message(str(path), sets=["seed=1,9"])
+        assert words == f"{path}: tune: seeds: 9 is reported; tune on others"
 
 
 def test_a_decoder_as_deep_as_its_encoder_is_found_by_its_depth(tmp_path: Path) -> None:
