@@ -90,14 +90,17 @@ class Residual(nn.Module):
             setattr(self, name, _coefficient(name, getattr(wiring, name), width, shared))
 
     def forward(self, x_BTD: Tensor, x0_BTD: Tensor, context: Context) -> Tensor:
-        wiring = self.wiring
-        v_BTD = _times(wiring.input_scale, self._norm("input", x_BTD))
-        v_BTD = self.f(v_BTD, context, lambda h: self._norm("inner", h))
-        v_BTD = self.dropout(self._norm("output", v_BTD))
+        v_BTD = self.dropout(self.value(x_BTD, context))
         y_BTD = _times(self.skip, x_BTD) + _times(self.branch, v_BTD)
-        if wiring.bypass:
-            y_BTD = y_BTD + _times(wiring.bypass, x0_BTD)
+        if self.wiring.bypass:
+            y_BTD = y_BTD + _times(self.wiring.bypass, x0_BTD)
         return self._norm("sum", y_BTD)
+
+    def value(self, x_BTD: Tensor, context: Context) -> Tensor:
+        """v of the equation, before dropout."""
+        v_BTD = _times(self.wiring.input_scale, self._norm("input", x_BTD))
+        v_BTD = self.f(v_BTD, context, lambda h: self._norm("inner", h))
+        return self._norm("output", v_BTD)
 
     def _norm(self, site: str, x: Tensor) -> Tensor:
         return self.norms[site](x) if site in self.norms else x

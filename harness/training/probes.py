@@ -229,6 +229,10 @@ class InitProbe(L.Callback):
             handle.remove()
         if self._shares:
             self.cross = float(torch.stack(self._shares).mean())
+
+    def on_before_optimizer_step(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer
+    ) -> None:  # where 16-mixed has taken its scale off the gradients
         for name, stack in pl_module.model.stacks.items():
             gradient = stack.blocks[-1]["ffn"].f.down.weight.grad
             norm = 0.0 if gradient is None else gradient.double().norm()
@@ -237,7 +241,7 @@ class InitProbe(L.Callback):
     @torch.no_grad()
     def _watch(self, residual: Residual, args: tuple[Any, ...], _: Tensor) -> None:
         x_BTD, _, context = args
-        v_BTD = residual.f(x_BTD, context, lambda h: residual._norm("inner", h))
+        v_BTD = residual.value(x_BTD, context)
         self._shares.append(v_BTD.double().square().mean() / x_BTD.double().square().mean())
 
 

@@ -105,7 +105,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         "reference_loss": reference,
         **_gradient_columns(curves, stream, config),
         **(_initial_columns(curves, initial) if drawn else {}),
-        "update_norm": update.update_norm,
+        "update_norm": None if drawn else update.update_norm,
         "steps": 0 if drawn else trainer.global_step,
         "tokens": tokens,
         "parameters": sum(p.numel() for p in model.parameters()),
