@@ -35,7 +35,8 @@ class Law:
     spread: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        bounds = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.value:.3f}{bounds}"
 
 
 class Part(NamedTuple):
@@ -47,17 +48,30 @@ class Part(NamedTuple):
     column: str
 
 
-def parts(table: Table, pattern: str) -> Iterator[Part]:
-    """One a kind of stack that has the quantity; one whose every value is 0 has not."""
+def parts(table: Table, pattern: str) -> list[Part]:
+    """One a kind of stack that has the quantity; one whose every run measured nothing but 0 has
+    not, unless none has."""
+    found = list(_all_parts(table, pattern))
+    return [part for part in found if not _nothing(part)] or found
+
+
+def _nothing(part: Part) -> bool:
+    """As of an encoder that no decoder reads. Of runs that failed nothing is known."""
+    runs = part.panel.runs
+    known = runs[runs["outcome"].isin(["trained", "stalled"])]
+    return len(known) > 0 and not (known[part.column] > 0).any()
+
+
+def _all_parts(table: Table, pattern: str) -> Iterator[Part]:
     for panel in panels(table):
         cells = pd.concat([panel.runs, panel.missing])
         first = cells.iloc[0]
         pair = first["family"] == "encoder_decoder"
         crossed = str(first.get("model.cross_attention", pair)) == "True"
+        said = ("family ", "cross_attention ")  # in words of our own
+        others = [word for word in panel.title.split(", ") if not word.startswith(said)]
         for stack in STACKS:
-            column = pattern.format(stack)
-            nothing = len(panel.runs) > 0 and not (panel.runs[column] > 0).any()
-            if nothing or not panel.has(stack):
+            if not panel.has(stack):
                 continue
             title = f"{stack} of a pair" if pair else f"{stack}-only"
             cross = stack == "decoder" and crossed
@@ -69,7 +83,8 @@ def parts(table: Table, pattern: str) -> Iterator[Part]:
                 table=replace(panel.table, missing=once),
                 ticks={depth: f"{depth:g}" for depth in panel.ticks},
             )
-            yield Part(title, 3 if cross else 2, part, column)
+            title = ", ".join(filter(None, [title, *others]))
+            yield Part(title, 3 if cross else 2, part, pattern.format(stack))
 
 
 def geometric(runs: pd.DataFrame, column: str) -> Law:
@@ -90,7 +105,8 @@ def _slopes(runs: pd.DataFrame, column: str, x: Iterable[float]) -> tuple[list[f
     seeds with two of them."""
     frame = pd.DataFrame({"seed": runs["seed"], "x": x, "y": runs[column]})
     frame = frame[np.isfinite(frame["y"]) & (frame["y"] > 0)]
-    slopes, residuals = [], [0.0]
+    slopes: list[float] = []
+    residuals: list[float] = []
     for _, rows in frame.groupby("seed"):
         if rows["x"].nunique() < 2:
             continue
@@ -98,7 +114,7 @@ def _slopes(runs: pd.DataFrame, column: str, x: Iterable[float]) -> tuple[list[f
         slope, start = np.polyfit(rows["x"], logs, 1)
         slopes.append(float(slope))
         residuals += (logs - start - slope * rows["x"]).tolist()
-    return slopes, float(np.sqrt(np.mean(np.square(residuals))))
+    return slopes, float(np.sqrt(np.mean(np.square(residuals)))) if residuals else math.nan
 
 
 def first_block(table: Table) -> pd.DataFrame:

@@ -23,7 +23,8 @@ def interval(values: Iterable[float]) -> tuple[float, float, float]:
     mean = float(sample.mean())
     if sample.size == 1 or not np.isfinite(mean):
         return mean, float("nan"), float("nan")
-    if sample[0] == sample[-1]:  # both methods divide by the spread
+    # Both methods divide by the spread; one that is mere rounding is none.
+    if sample[-1] - sample[0] <= 1e-12 * abs(mean):
         return mean, mean, mean
     from scipy import stats  # slow to import, and most commands have no interval to give
 

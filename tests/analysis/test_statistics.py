@@ -62,6 +62,16 @@ def test_interval_of_equal_values_is_a_point(n: int) -> None:
     assert interval([2.5] * n) == (2.5, 2.5, 2.5)
 
 
+@pytest.mark.parametrize("n", [3, 12])
+def test_interval_of_values_that_differ_by_rounding_is_a_point(n: int) -> None:
+    values = [-0.1 * (1 + 2**-52 * (i % 2)) for i in range(n)]
+    assert len(set(values)) == 2
+    assert interval(values) == pytest.approx((-0.1, -0.1, -0.1), rel=1e-14)
+    apart = [-0.1 * (1 + 1e-6 * i) for i in range(n)]
+    mean, low, high = interval(apart)
+    assert low < mean < high
+
+
 def test_points_count_outcomes_and_average_only_whole_points() -> None:
     rows = [
         {"model.depth": 6, "decoder_layers": 6, "seed": 1, "final_loss": 2.0},

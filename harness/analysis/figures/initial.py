@@ -17,7 +17,7 @@ DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))
 
 
 def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: bool) -> Figure:
-    parts = list(laws.parts(table, pattern))
+    parts = laws.parts(table, pattern)
     small = caption(table, "line: geometric mean, dot: a seed", *notes)
     columns = min(2, len(parts))
     sheet, axes = drawings.page(title, small, panels=len(parts), columns=columns, sharey=False)
@@ -39,18 +39,22 @@ def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: 
 
 def _heightless(part: laws.Part) -> pd.DataFrame:
     """Runs without a place on the axis, one a depth and scheme, named by what they are."""
-    runs = part.panel.runs
-    names = runs[part.column].map(lambda norm: drawings.heightless(norm, SMALLEST))
-    return runs.assign(name=names)[names != ""].drop_duplicates(["name", "depth", "scheme"])
+    runs = part.panel.runs.assign(name=_names(part, part.panel.runs))
+    return runs[runs["name"] != ""].drop_duplicates(["name", "depth", "scheme"])
+
+
+def _names(part: laws.Part, runs: pd.DataFrame) -> "pd.Series[str]":
+    return runs[part.column].map(lambda norm: drawings.heightless(norm, SMALLEST))
 
 
 def _scheme(ax: Axes, scheme: str, x: "pd.Series[float]", y: "pd.Series[float]") -> None:
     """Every seed as a dot, the geometric mean as a line with markers."""
     seen = looks.look(scheme)
-    y = y[y.map(lambda norm: drawings.heightless(norm, SMALLEST)) == ""]
-    x = x[y.index]
+    x, y = x[y.index], y.where(y.map(lambda norm: drawings.heightless(norm, SMALLEST)) == "")
     ax.plot(x, y, ".", ms=3, mew=0, color=seen.color, alpha=0.35, rasterized=True)
-    means = y.map(math.log).groupby(x).mean().map(math.exp)
+    # One seed without a height leaves its depth without a mean.
+    logs = y.map(math.log, na_action="ignore").groupby(x)
+    means = logs.agg(lambda seeds: seeds.mean(skipna=False)).map(math.exp)
     ax.plot(means.index, means, **seen.line)
     ax.plot(means.index, means, **seen.point(filled=True, size=4))
 
@@ -58,13 +62,14 @@ def _scheme(ax: Axes, scheme: str, x: "pd.Series[float]", y: "pd.Series[float]")
 def _fit(ax: Axes, part: laws.Part) -> None:
     """Post-Norm's factor a layer, and what papers predict for it from the first depth on."""
     post = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
-    if post["depth"].nunique() < 2:
-        return
+    post = post[_names(part, post) == ""]
     law = laws.geometric(post, part.column)
+    if not law.n:  # no seed has two depths
+        return
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.12)  # room for the words
-    place, color = ax.transAxes, looks.look("post_norm").color
-    ax.text(0.98, 0.98, f"× {law} a layer", transform=place, ha="right", va="top", color=color)
+    words = ax.text(0.98, 0.98, f"× {law} a layer", transform=ax.transAxes, ha="right", va="top")
+    words.set(fontsize=7, color=looks.look("post_norm").color)
     frame = ax.get_xlim(), ax.get_ylim()
     first = post[post["depth"] == post["depth"].min()]
     depths = np.linspace(first["depth"].iloc[0], post["depth"].max())
@@ -81,7 +86,7 @@ def gradient_init(table: Table) -> Figure:
     """Gradient norm of the first block at step 0, with Post-Norm's factor a layer."""
     title = "Gradient of the first block at initialisation"
     pattern, label = "grad_norm_first_{}_init", "gradient norm of the first block (L2)"
-    fitted = "factor: post_norm's, least squares seed by seed, 95 % interval over seeds (bootstrap)"
+    fitted = "×: post_norm, least squares seed by seed, 95 % interval (bootstrap from n = 10)"
     grey = "grey: dashes {}, dots {}".format(*laws.PAPERS)
     sheet = _page(table, title, pattern, label, f"{fitted}\n{grey}", log=False)
     for ax, part in zip(sheet.axes, laws.parts(table, pattern), strict=True):

@@ -1,5 +1,8 @@
 """The figure of one depth: schemes side by side."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -7,7 +10,7 @@ from matplotlib.figure import Figure
 from harness.analysis import drawings, looks
 from harness.analysis.figures.plot import caption, figure
 from harness.analysis.records import Table
-from harness.analysis.statistics import Panel, by_scheme, interval, panels
+from harness.analysis.statistics import Panel, interval, panels, where
 
 IDLE = "metric_idle_blocks"
 
@@ -16,11 +19,12 @@ IDLE = "metric_idle_blocks"
 def placement(table: Table) -> Figure:
     """Validation loss by scheme, a panel a combination of the other axes; below it the share of
     blocks that no one misses, where it was measured."""
-    parts = panels(table)
+    parts = [part for panel in panels(table) for part in _by_depth(panel)]
     quantities = {"final_loss": "validation loss (nats per token)"}
-    if IDLE in table.runs:
-        quantities[IDLE] = "share of blocks whose removal costs under 0.01 nats"
     notes = ["bar: mean and its 95 % interval where all trained", "hollow: did not train"]
+    if IDLE in table.runs:
+        quantities[IDLE] = "share of idle blocks"
+        notes.append("idle: removal costs under 0.01 nats")
     sheet, axes = drawings.page(
         "Schemes at one depth",
         caption(table, *notes, "grey: unigram and bigram tables"),
@@ -42,20 +46,33 @@ def placement(table: Table) -> Figure:
     return sheet
 
 
+def _by_depth(panel: Panel) -> Iterator[Panel]:
+    """A panel a depth, so that no mean is taken over several."""
+    for depth, layers in panel.ticks.items():
+        part = replace(
+            panel.table,
+            runs=where(panel.runs, ["depth"], [depth]),
+            missing=where(panel.missing, ["depth"], [depth]),
+        )
+        words = [f"{layers} layers"] if len(panel.ticks) > 1 else []
+        title = ", ".join(filter(None, [*words, panel.title]))
+        yield replace(panel, title=title, table=part, ticks={depth: layers})
+
+
 def _rows(ax: Axes, panel: Panel, column: str) -> None:
     """A line a scheme: every seed, the mean with its interval, and in words who has no value."""
     names = {scheme: row for row, scheme in enumerate(panel.schemes)}
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(list(names.values()), list(names))
     ax.grid(False, axis="y")
-    for scheme, runs in by_scheme(panel.runs):
-        row, seen = names[scheme], looks.look(scheme)
+    for scheme, row in names.items():
+        runs, seen = panel.runs[panel.runs["scheme"] == scheme], looks.look(scheme)
         seeds = row + 0.3 * (runs["seed"].rank() / (len(runs) + 1) - 0.5)
         for filled in (True, False):
             drawn = runs[((runs["outcome"] == "trained") == filled) & runs[column].notna()]
             if len(drawn):
                 ax.plot(drawn[column], seeds[drawn.index], **seen.point(filled=filled, size=4))
-        if (runs["outcome"] == "trained").all():
+        if len(runs) and (runs["outcome"] == "trained").all():
             mean, low, high = interval(runs[column])
             ax.plot([low, high], [row, row], color=seen.color, linewidth=1.2, alpha=0.8)
             ax.plot([mean, mean], [row - 0.32, row + 0.32], color="black", linewidth=1.2)

@@ -21,9 +21,13 @@ def rate_depth(table: Table) -> Figure:
     if len(trials.tuned) != 1:
         raise ConfigError(f"{table.study}: figure 'rate_depth' draws one tuned path, not more")
     (path,) = trials.tuned
+    if not pd.api.types.is_numeric_dtype(trials.runs[path]):
+        raise ConfigError(f"{table.study}: figure 'rate_depth' draws numbers, {path} has none")
     cells = pd.concat([trials.runs, trials.missing])
     others = [axis for axis in trials.axes if axis not in ("scheme", "seed")]
-    rows = list(cells[others].drop_duplicates().itertuples(index=False, name=None))
+    # Without other axes there is one row, which a frame without columns does not have.
+    combinations = cells[others].drop_duplicates().itertuples(index=False, name=None)
+    rows = list(combinations) if others else [()]
     rates = sorted(trials.runs[path].unique())
     schemes = list(dict.fromkeys(cells["scheme"]))
     seeds = cells["seed"].nunique()
@@ -40,6 +44,8 @@ def rate_depth(table: Table) -> Figure:
     )
     for ax, scheme in zip(axes, schemes, strict=True):
         for row, values in enumerate(rows):
+            if where(cells, ["scheme", *others], (scheme, *values)).empty:
+                continue  # not planned
             tried = where(trials.runs, ["scheme", *others], (scheme, *values))
             chosen = where(table.runs, ["scheme", *others], (scheme, *values))[path].unique()
             _draw_row(ax, row, [tried[tried[path] == rate] for rate in rates], seeds)
@@ -64,6 +70,8 @@ def _draw_row(ax: Axes, row: int, tried: list[pd.DataFrame], seeds: int) -> None
         kind, text = verdict(runs, seeds - len(runs))
         if kind == "trained":
             largest, text = column, f"{runs['final_loss'].mean():.3f}"
-        drawings.tile(ax, column, row, kind, text.replace("\n", ", "))
+        # A tile is too narrow for the step of a divergence beside its count.
+        lines = [line for line in text.split("\n") if not line.startswith("@")]
+        drawings.tile(ax, column, row, kind, "\n".join(lines))
     if largest is not None:
         drawings.stop(ax, largest, row)
