@@ -132,6 +132,17 @@ def test_reverses_baseline_knows_where_a_sequence_may_end() -> None:
     assert losses(task, 256)[0] == pytest.approx(position, rel=1e-10)
 
 
+def test_losses_of_reversal_by_an_encoder_are_those_of_uniform_symbols() -> None:
+    # Symbols are independent: neither a place nor the token before one tells anything.
+    task = load(Reverse(name="reverse", symbols=6), Path("nowhere"), "encoder", 9)
+    baseline, reference = losses(task, 64)
+    unigram, position, bigram = longhand(task, 64)
+    assert baseline == pytest.approx(min(unigram, position), rel=1e-10)
+    assert reference == pytest.approx(bigram, rel=1e-10)
+    assert baseline == pytest.approx(math.log(6), abs=0.01)
+    assert reference == pytest.approx(math.log(6), abs=0.02)
+
+
 def test_the_unigram_is_the_baseline_where_positions_tell_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(np.random.default_rng(0).choice(list("abcd"), 3000)))
     task = load(Text(name="text", path="a.txt"), tmp_path, "decoder", 30)

@@ -7,10 +7,13 @@ import pytest
 
 from harness.data.arrays import BOS, EOS, IGNORE, PAD, SPECIALS, Arrays
 from harness.data.synthetic import Pairs, Recall, Reverse, synthetic_sha
+from harness.data.tasks import FAMILIES
 
 TASKS = {"reverse": Reverse(name="reverse"), "recall": Recall(name="recall")}
 every_task = pytest.mark.parametrize("name", TASKS)
-every_family = pytest.mark.parametrize("family", ["encoder_decoder", "decoder"])
+every_served = pytest.mark.parametrize(
+    ("name", "family"), [(name, family) for name in TASKS for family in FAMILIES[name]]
+)
 LENGTH = 15
 
 
@@ -46,6 +49,39 @@ def test_reverse_says_the_source_backwards_and_ends() -> None:
         assert all(SPECIALS <= token < SPECIALS + 16 for token in source)
         lengths.add(len(source))
     assert lengths == set(range(8, 16))  # half of train.length to train.length
+
+
+def test_reverse_for_an_encoder_says_the_source_backwards_in_its_own_places() -> None:
+    batch = pairs("reverse", "encoder").train(0, 0, 300)
+    assert batch.source_BS is None
+    lengths = set()
+    for inputs, targets, previous in zip(
+        batch.inputs_BT, batch.targets_BT, batch.previous_BT, strict=True
+    ):
+        size = int((inputs != PAD).sum())
+        source, rest = inputs[:size].tolist(), len(inputs) - size
+        assert all(SPECIALS <= token < SPECIALS + 16 for token in source)
+        assert inputs.tolist() == source + [PAD] * rest
+        assert targets.tolist() == source[::-1] + [IGNORE] * rest
+        assert previous[:size].tolist() == [BOS, *source[::-1][:-1]]
+        lengths.add(size)
+    assert lengths == set(range(8, 16))
+
+
+def test_an_encoder_is_asked_what_a_pair_is_asked() -> None:
+    apart = pairs("reverse", "encoder_decoder").train(2, 5, 40)
+    alone = pairs("reverse", "encoder").train(2, 5, 40)
+    assert apart.source_BS is not None
+    assert np.array_equal(alone.inputs_BT, apart.source_BS)
+    for wanted, (_, _, targets) in zip(alone.targets_BT, rows(apart), strict=True):
+        assert [*wanted[wanted != IGNORE], EOS] == targets
+
+
+def test_a_reversal_of_one_symbol_has_no_padding_column_to_spare() -> None:
+    batch = pairs("reverse", "encoder", length=1).train(0, 0, 5)
+    assert batch.inputs_BT.shape == batch.targets_BT.shape == (5, 1)
+    assert np.array_equal(batch.inputs_BT, batch.targets_BT)
+    assert batch.previous_BT.tolist() == [[BOS]] * 5
 
 
 def test_recall_answers_each_key_asked_with_its_value() -> None:
@@ -97,8 +133,7 @@ def test_the_joined_form_is_source_and_target_and_only_the_target_counts(name: s
         assert wanted.tolist() == [*[IGNORE] * len(source), *targets, *[IGNORE] * rest]
 
 
-@every_task
-@every_family
+@every_served
 def test_what_fills_a_batch_up_is_padding_in_inputs_and_no_target(name: str, family: str) -> None:
     batch = pairs(name, family).train(0, 0, 40)
     padded_BT = batch.inputs_BT == PAD
@@ -112,8 +147,7 @@ def test_what_fills_a_batch_up_is_padding_in_inputs_and_no_target(name: str, fam
         assert not bool((batch.source_BS == PAD).all(axis=0).any())
 
 
-@every_task
-@every_family
+@every_served
 def test_a_bigram_reads_the_token_before_each_target(name: str, family: str) -> None:
     batch = pairs(name, family).train(0, 0, 20)
     for previous, targets in zip(batch.previous_BT, batch.targets_BT, strict=True):
@@ -121,8 +155,7 @@ def test_a_bigram_reads_the_token_before_each_target(name: str, family: str) -> 
         assert previous[counted].tolist() == [BOS, *targets[counted][:-1].tolist()]
 
 
-@every_task
-@every_family
+@every_served
 def test_batches_depend_on_seed_and_index_alone_in_any_order(name: str, family: str) -> None:
     forwards = [pairs(name, family).train(3, index, 4) for index in range(5)]
     task = pairs(name, family)
@@ -132,8 +165,7 @@ def test_batches_depend_on_seed_and_index_alone_in_any_order(name: str, family: 
     assert not equal(task.train(4, 0, 4), forwards[0])
 
 
-@every_task
-@every_family
+@every_served
 def test_validation_is_one_fixed_set_apart_from_training(name: str, family: str) -> None:
     task = pairs(name, family)
     before = task.valid(100)

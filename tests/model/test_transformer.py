@@ -34,6 +34,7 @@ def build(
     ffn: int = 12,
     dropout: float = 0.0,
     options: dict[str, object] | None = None,
+    cross_attention: bool = True,
 ) -> Transformer:
     rule = find(scheme)
     model = Transformer(
@@ -47,6 +48,7 @@ def build(
         norm="layernorm",
         dropout=dropout,
         vocabularies=(SOURCES, TARGETS),
+        cross_attention=cross_attention,
     )
     return initialise(model, 0)
 
@@ -245,7 +247,7 @@ def test_changing_any_matrix_changes_the_output(scheme: str, family: str) -> Non
     assert torch.equal(model(*inputs), before_BTV)
 
 
-def places_asked(encoders: int, decoders: int) -> list[Place]:
+def places_asked(encoders: int, decoders: int, *, cross_attention: bool = True) -> list[Place]:
     asked = []
 
     def wire(at: Place) -> Wiring:
@@ -263,6 +265,7 @@ def places_asked(encoders: int, decoders: int) -> list[Place]:
         norm="layernorm",
         dropout=0.0,
         vocabularies=(5, 5),
+        cross_attention=cross_attention,
     )
     return asked
 
@@ -287,6 +290,72 @@ def test_a_scheme_is_asked_once_for_every_sublayer_in_order() -> None:
             for kind in ("self", "cross", "ffn")
         ),
     ]
+
+
+def test_a_decoder_alone_is_asked_for_no_cross_attention_and_knows_its_encoder() -> None:
+    assert places_asked(1, 2, cross_attention=False) == [
+        Place("self", "encoder", 1, 1, 2),
+        Place("ffn", "encoder", 1, 1, 2),
+        *(
+            Place(kind, "decoder", layer, 1, 2)  # type: ignore[arg-type]
+            for layer in (1, 2)
+            for kind in ("self", "ffn")
+        ),
+    ]
+
+
+def lonely(scheme: str) -> Transformer:
+    """A pair whose decoder has no cross-attention."""
+    model = build(scheme, *FAMILIES["encoder_decoder"], cross_attention=False).double()
+    open_gates(model)
+    return model
+
+
+@every_scheme
+def test_without_cross_attention_the_rest_keeps_its_names_and_draws(scheme: str) -> None:
+    alone = build(scheme, *FAMILIES["encoder_decoder"], cross_attention=False)
+    assert all("cross" not in block for block in alone.stacks["decoder"].blocks)
+    pair = build(scheme, *FAMILIES["encoder_decoder"])
+    assert all("cross" in block for block in pair.stacks["decoder"].blocks)
+    rest = {n: p for n, p in pair.named_parameters() if ".cross." not in n or p.ndim == 0}
+    if scheme == "rezero":  # a layer's gate is that of its sublayers, named by the first
+        assert len(rest) == len({id(p) for p in rest.values()})
+    found = dict(alone.named_parameters())
+    assert list(found) == list(rest)
+    assert all(torch.equal(found[name], p) for name, p in rest.items())
+
+
+@every_scheme
+@torch.no_grad()
+def test_without_cross_attention_a_decoder_reads_no_source(scheme: str) -> None:
+    model = lonely(scheme)
+    inputs_BT, _, source_BS, _ = inputs_of("encoder_decoder")
+    assert source_BS is not None
+    one_BTV = model(inputs_BT, None, source_BS)
+    assert torch.equal(one_BTV, model(inputs_BT, None, source_BS.flip(1)))
+    assert torch.equal(one_BTV, model(inputs_BT, None, source_BS[:, :2], source_BS[:, :2] != 4))
+    reading = opened(scheme, "encoder_decoder")
+    two_BTV = reading(inputs_BT, None, source_BS)
+    assert not torch.equal(two_BTV, reading(inputs_BT, None, source_BS.flip(1)))
+    assert not torch.equal(one_BTV, two_BTV)
+
+
+@every_scheme
+def test_without_cross_attention_only_the_encoder_has_no_gradient(scheme: str) -> None:
+    model = lonely(scheme)
+    model(*inputs_of("encoder_decoder")).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is None) == name.startswith("stacks.encoder."), name
+
+
+@pytest.mark.parametrize("scheme", ["post_norm", "deepnorm"])
+def test_flops_without_cross_attention_are_those_that_torch_counts(scheme: str) -> None:
+    model = build(scheme, *FAMILIES["encoder_decoder"], cross_attention=False)
+    inputs_BT, _, source_BS, _ = inputs_of("encoder_decoder")
+    assert source_BS is not None
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(inputs_BT[:1], None, source_BS[:1])
+    assert model.flops(5, 6) == counter.get_total_flops()
 
 
 def test_source_and_target_have_vocabularies_of_their_own() -> None:

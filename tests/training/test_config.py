@@ -1,6 +1,7 @@
 """The text of every refusal, the values that a field takes, and the identity of a run."""
 
 import copy
+import csv
 import hashlib
 import json
 import math
@@ -17,9 +18,11 @@ from harness.errors import ConfigError
 from harness.fields import Typed
 from harness.schemes import Place, Wiring, scheme
 from harness.schemes.registry import REGISTRY
+from harness.sweep.study import load as load_study
 from harness.training.config import Config, canonical, parse, read_toml, with_value
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
 NAN, INF = math.nan, math.inf
 ABSENT = object()
 
@@ -60,6 +63,7 @@ def refusal(changes: dict[str, Any]) -> str:
 
 INTEGER = "expected a positive integer, got"
 SHARE = "expected a number from 0 to below 1, got"
+SWITCH = "expected true or false, got"
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
     # A number that is none, or not of the field's kind.
@@ -92,6 +96,16 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"optim.clip": -1.0}, "optim.clip: expected a number from 0 on, got -1.0"),
     ({"model.dropout": 1.0}, f"model.dropout: {SHARE} 1.0"),
     ({"optim.label_smoothing": -0.1}, f"optim.label_smoothing: {SHARE} -0.1"),
+    # A switch.
+    ({"model.cross_attention": "false"}, f"model.cross_attention: {SWITCH} 'false'"),
+    ({"model.cross_attention": 0}, f"model.cross_attention: {SWITCH} 0"),
+    ({"model.cross_attention": Typed("False")}, f"model.cross_attention: {SWITCH} 'False'"),
+    ({"model.cross_attention": Typed("0")}, f"model.cross_attention: {SWITCH} '0'"),
+    ({"model.cross_attention": [True]}, f"model.cross_attention: {SWITCH} [True]"),
+    ({"probe.skip_blocks": 1.0}, f"probe.skip_blocks: {SWITCH} 1.0"),
+    ({"probe.skip_blocks": Typed("yes")}, f"probe.skip_blocks: {SWITCH} 'yes'"),
+    ({"probe.skip_blocks": Typed("")}, f"probe.skip_blocks: {SWITCH} ''"),
+    ({"probe.skip_blocks": None}, f"probe.skip_blocks: {SWITCH} None"),
     # Adam's betas.
     ({"optim.betas": [0.9]}, "optim.betas: expected a list of two numbers, got [0.9]"),
     (
@@ -221,6 +235,7 @@ FIELDS = [
     *("data.symbols", "model.family", "model.depth", "model.decoder_depth", "model.heads"),
     *("model.dropout", "optim.name", "optim.lr", "optim.betas", "optim.eps", "train"),
     *("train.precision", "probe", "probe.window", "nothing", "model.nothing"),
+    *("model.cross_attention", "probe.skip_blocks"),
 ]
 TEXTS = st.sampled_from(["", "3", "-0", "1e999", "nan", "[0.9, 0.9]", "{}", "[NaN, 1]", "true"])
 LEAVES = st.one_of(
@@ -332,6 +347,16 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"scheme": "b2t"}, {"scheme": "b2t", "scheme_options": {"init": "xavier"}}),
     ({}, {"probe": {}, "optim.name": "adam", "optim.eps": 1e-8}),
+    ({}, {"model.cross_attention": True}),
+    ({}, {"model.cross_attention": Typed("true")}),
+    ({"model.cross_attention": False}, {"model.cross_attention": Typed("false")}),
+    ({}, {"probe.skip_blocks": False}),
+    ({}, {"probe.skip_blocks": Typed("false")}),
+    ({"probe.skip_blocks": True}, {"probe.skip_blocks": Typed("true")}),
+    # A stack without partner has no cross-attention to leave out.
+    ({"model.family": "decoder"}, {"model.family": "decoder", "model.cross_attention": False}),
+    ({"model.family": "decoder"}, {"model.family": "decoder", "model.cross_attention": True}),
+    ({"model.family": "encoder"}, {"model.family": "encoder", "model.cross_attention": False}),
 ]
 
 
@@ -352,6 +377,8 @@ def test_two_spellings_are_one_cell(one: dict[str, Any], other: dict[str, Any]) 
         {"optim.betas": [0.98, 0.9]},
         {"train.accumulation": 2},
         {"probe.window": 99},
+        {"model.cross_attention": False},
+        {"probe.skip_blocks": True},
     ],
 )
 def test_another_value_is_another_cell(changes: dict[str, Any]) -> None:
@@ -368,15 +395,17 @@ def test_the_order_of_keys_is_no_part_of_identity() -> None:
     assert parse(backwards(PLAIN), "x").run_id == load().run_id
 
 
-def longhand(protocol: int = 1, revision: int = 1) -> str:
-    """The identity of PLAIN with beta off, written out."""
+def longhand(protocol: int = 1, revision: int = 1, *, later: tuple[str, str] = ("", "")) -> str:
+    """The identity of PLAIN with beta off, written out; `later` adds fields of model and probe."""
+    cross, skip = later
     text = (
         '{"config":{"data":{"name":"reverse","symbols":16,"valid_sequences":256},'
-        '"model":{"decoder_depth":null,"depth":2,"dropout":0.0,"family":"encoder_decoder",'
+        f'"model":{{{cross}"decoder_depth":null,"depth":2,"dropout":0.0,'
+        '"family":"encoder_decoder",'
         '"ffn":32,"heads":2,"norm":"layernorm","width":16},'
         '"optim":{"betas":[0.9,0.98],"clip":0.0,"eps":1e-08,"label_smoothing":0.0,"lr":0.001,'
         '"name":"adam","schedule":"constant","warmup_steps":0,"weight_decay":0.0},'
-        '"probe":{"update_steps":10,"window":100},'
+        f'"probe":{{{skip}"update_steps":10,"window":100}},'
         '"scheme":"deepnorm","scheme_options":{"beta":false},"seed":1,'
         '"train":{"accumulation":1,"batch":4,"length":8,"precision":"32","steps":10,'
         '"validate_every":0}},'
@@ -410,6 +439,58 @@ def test_the_quick_configs_run_id_has_not_moved() -> None:
         "change, or PROTOCOL or deepnorm's revision was raised because numbers changed. A new "
         "field must have a neutral value that is left out of the hash instead."
     )
+
+
+# Fields that came later
+
+
+def test_a_field_that_came_later_is_hashed_only_where_it_is_not_neutral() -> None:
+    off = {"scheme_options": {"beta": False}}
+    said = off | {"model.cross_attention": True, "probe.skip_blocks": False}
+    assert load(said).run_id == longhand(module.PROTOCOL)
+    changed_both = off | {"model.cross_attention": False, "probe.skip_blocks": True}
+    later = ('"cross_attention":false,', '"skip_blocks":true,')
+    assert load(changed_both).run_id == longhand(module.PROTOCOL, later=later)
+    alone = load(off | {"model.cross_attention": False}).run_id
+    assert alone == longhand(module.PROTOCOL, later=(later[0], ""))
+
+
+def test_every_field_that_came_later_has_its_neutral_value_as_default() -> None:
+    for path, value in module.NEUTRAL.items():
+        assert load().at(path) is value
+
+
+def test_committed_rows_are_those_of_the_plan_that_has_later_fields() -> None:
+    with (ROOT / "results" / "depth_text" / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {(r["scheme"], int(r["model.depth"]), int(r["seed"])): r["run_id"] for r in rows}
+    plan = load_study("depth_text")
+    assert plan.axes == ("scheme", "model.depth", "seed")
+    assert {cell.values: cell.config.run_id for cell in plan.cells} == found
+    assert len(found) == len(rows) == 100
+    # this code, protocol 1: of the commit that made the rows, before there were later fields
+    golden = [found["post_norm", 6, 0], found["deepnorm", 48, 4]]
+    assert golden == ["bdb328fc6677", "6288d52c6d51"], (
+        "The identity of runs that are committed has changed. Update only together with the rows, "
+        "because PROTOCOL, a scheme's revision or configs/quick.toml was meant to change."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "present"),
+    [
+        ({}, True),
+        ({"model.cross_attention": True}, True),
+        ({"model.cross_attention": False}, False),
+        ({"model.family": "decoder"}, False),
+        ({"model.family": "decoder", "model.cross_attention": True}, False),
+        ({"model.family": "decoder", "model.cross_attention": False}, False),
+        ({"model.family": "encoder"}, False),
+        ({"model.family": "encoder", "model.cross_attention": True}, False),
+    ],
+)
+def test_cross_attention_is_told_as_the_cell_has_it(changes: dict[str, Any], present: bool) -> None:
+    assert load(changes).at("model.cross_attention") is present
 
 
 def test_canonical_json_refuses_what_is_no_number() -> None:

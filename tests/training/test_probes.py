@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import harness.training.probes
 from harness.data import tasks
@@ -337,6 +337,104 @@ def test_a_run_shorter_than_the_probe_has_no_update(config: Callable[..., Config
     assert record["update_norm"] is None
     assert train(config({"train.steps": 10}), HERE).record["update_norm"] > 0
     assert curves.steps["activation_rms/decoder"] == [0]
+
+
+# Blocks left out
+
+
+SKIPS = {"probe.skip_blocks": True}
+
+
+def loss_of(model: Any, batches: list[Batch], without: nn.Module | None = None) -> float:
+    """Nats per target over all batches, with the stream passed by one block as it came."""
+    nats_sum, targets = 0.0, 0
+    for batch in batches:
+        memory_BSD, x_BTD = None, None
+        for name, stack in model.stacks.items():
+            sourced = name == "encoder" and batch.source_BS is not None
+            tokens, mask = (
+                (batch.source_BS, batch.source_mask_BS)
+                if sourced
+                else (batch.inputs_BT, batch.mask_BT)
+            )
+            context = Context(mask, memory_BSD, None if sourced else batch.source_mask_BS)
+            x_BTD = embedded(stack, tokens)
+            for block in stack.blocks:
+                x_BTD = x_BTD if block is without else block(x_BTD, context)
+            memory_BSD = x_BTD = x_BTD if stack.norm is None else stack.norm(x_BTD)
+        loss, count = nats(model.output(x_BTD), batch.targets_BT)
+        nats_sum, targets = nats_sum + float(loss), targets + count
+    return nats_sum / targets
+
+
+def all_valid(c: Config, folder: Path) -> list[Batch]:
+    task = tasks.load(c.data, folder, c.model.family, c.train.length)
+    return [as_batch(arrays) for arrays in task.valid(c.train.batch)]
+
+
+@pytest.mark.parametrize("scheme", ["post_norm", "pre_norm", "rezero"])
+def test_what_a_block_is_worth_is_the_loss_without_it(
+    scheme: str,
+    config: Callable[..., Config],
+    models: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    c = config(PAIR | SKIPS | {"scheme": scheme, "optim.lr": 0.02, "model.dropout": 0.1})
+    record, curves = train(c, HERE)
+    model, batches = models[0].double().eval(), all_valid(c, HERE)
+    assert len({b.targets for b in batches}) > 1  # a mean over targets, not over batches
+    with torch.no_grad():
+        whole = loss_of(model, batches)
+        costs = {
+            name: [loss_of(model, batches, block) - whole for block in stack.blocks]
+            for name, stack in model.stacks.items()
+        }
+    assert record["final_loss"] == pytest.approx(whole, rel=1e-6)
+    for stack, expected in costs.items():
+        assert curves.values[f"skip_cost/{stack}"] == [pytest.approx(expected, abs=1e-5)]
+        assert curves.steps[f"skip_cost/{stack}"] == [10]
+    flat = sorted(costs["encoder"] + costs["decoder"])
+    assert record["metric_idle_blocks"] == sum(cost < 0.01 for cost in flat) / 5
+    between = (flat[2] + flat[3]) / 2
+    monkeypatch.setattr(harness.training.probes, "IDLE_NATS", between)
+    assert train(c, HERE).record["metric_idle_blocks"] == 3 / 5
+
+
+def test_every_block_of_rezero_is_idle_as_it_is_drawn(config: Callable[..., Config]) -> None:
+    record, curves = train(config(SKIPS | {"scheme": "rezero", "train.steps": 0}), HERE)
+    assert curves.values["skip_cost/decoder"] == [[0.0, 0.0]]
+    assert record["metric_idle_blocks"] == 1.0
+
+
+def test_blocks_are_left_out_only_where_asked_and_nothing_else_changes(
+    config: Callable[..., Config],
+) -> None:
+    asked, plain = (train(config(changes), HERE) for changes in (SKIPS, {}))
+    assert asked.record.keys() - plain.record.keys() == {"metric_idle_blocks"}
+    assert asked.curves.values.keys() - plain.curves.values.keys() == {"skip_cost/decoder"}
+    assert asked.record["final_loss"] == plain.record["final_loss"]
+    assert asked.record["update_norm"] == plain.record["update_norm"]
+    assert asked.curves.values["loss/train"] == plain.curves.values["loss/train"]
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_a_run_that_diverged_says_nothing_of_its_blocks(
+    every: int, config: Callable[..., Config], script: Callable[..., None]
+) -> None:
+    script([2.0, 2.0, 2.0, 2.0, math.nan])
+    record, curves = train(config(SKIPS | {"train.validate_every": every}), HERE)
+    assert (record["outcome"], record["diverged_at"]) == ("diverged", 4)
+    assert "metric_idle_blocks" not in record
+    assert "skip_cost/decoder" not in curves.values
+
+
+def test_a_run_whose_last_step_broke_it_says_nothing_of_its_blocks(
+    config: Callable[..., Config], script: Callable[..., None]
+) -> None:
+    script([2.0] * 10, valid=math.nan)
+    record, _ = train(config(SKIPS), HERE)
+    assert record["outcome"] == "diverged"
+    assert "metric_idle_blocks" not in record
 
 
 # Validation and cost
