@@ -143,7 +143,8 @@ def test_the_chosen_rate_has_the_lowest_mean_in_the_rows_on_file(finished: Path)
             rate: sum(float(r[loss]) for r in mine if r["optim.lr"] == rate)
             for rate in ("0.0001", "0.01")
         }
-        assert sums["0.01"] < sums["0.0001"]
+        ran_at = {r["optim.lr"] for r in rows(finished, RUNS) if r["scheme"] == scheme}
+        assert ran_at == {min(sums, key=sums.__getitem__)}
 
 
 def test_columns_of_the_tuning_are_those_of_runs_and_the_last_loss(finished: Path) -> None:
@@ -368,7 +369,6 @@ def test_a_point_whose_tuning_crashes_waits_and_the_others_are_finished(place: P
     found = status(place)
     six = ("trained", "stalled", "diverged", "crashed", "running", "missing")
     assert (found["crashed"], found["missing"]) == (4, 2)
-    assert found["seconds_left"] > 0  # of the cells that wait
     assert sum(found[name] for name in six) == found["cells"] == 12
     assert "2 of 12 cells would run" in call(place, "run", "--dry-run")
     call(place, "run", code=1)  # not tried again

@@ -206,9 +206,8 @@ class InitProbe(L.Callback):
     """What a model shows as it is drawn, beside the gradients of every run; all at step 0.
 
     `down`: by stack, the gradient norm of the last layer's second feed-forward matrix
-    (arXiv:2002.04745 Theorem 1). `cross`: mean square of cross-attention's output over that of the
-    stream that it is added to, mean over layers: s^2 in the factor (1 + s^2)^(-1/2) that a sum norm
-    leaves of the stream. None where there is no cross-attention.
+    (arXiv:2002.04745 Theorem 1). `cross`: mean square of what cross-attention adds over that of
+    what it is added to, mean over layers, if there is one: s^2 in (1 + s^2)^(-1/2).
     """
 
     def __init__(self) -> None:
@@ -241,8 +240,9 @@ class InitProbe(L.Callback):
     @torch.no_grad()
     def _watch(self, residual: Residual, args: tuple[Any, ...], _: Tensor) -> None:
         x_BTD, _, context = args
-        v_BTD = residual.value(x_BTD, context)
-        self._shares.append(v_BTD.double().square().mean() / x_BTD.double().square().mean())
+        added_BTD = residual.branch * residual.value(x_BTD, context).double()
+        kept_BTD = residual.skip * x_BTD.double()
+        self._shares.append(added_BTD.square().mean() / kept_BTD.square().mean())
 
 
 class SkipProbe(L.Callback):

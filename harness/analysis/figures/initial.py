@@ -26,9 +26,10 @@ def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: 
             drawings.depth_axis(ax, part.panel.ticks)
         ax.set_xlabel("layers of each stack" if "pair" in part.title else "layers")
         ax.set_yscale("log")
+        aside = 0.15 * min(np.diff(sorted(part.panel.ticks)), default=1.0)
         for scheme, runs in by_scheme(part.panel.runs):
             place = part.panel.schemes.index(scheme) - (len(part.panel.schemes) - 1) / 2
-            x = runs["depth"] * 2.0 ** (0.05 * place) if log else runs["depth"] + 1.2 * place
+            x = runs["depth"] * 2.0 ** (0.05 * place) if log else runs["depth"] + aside * place
             _scheme(ax, scheme, x, runs[part.column])
         ax.set_title(part.title)
         strips([ax], [part.panel], [_heightless(part)], below=True)
