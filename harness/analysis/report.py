@@ -89,7 +89,7 @@ def catalogue() -> list[dict[str, object]]:
                 "name": name,
                 "equation": scheme.equation,
                 "norms": " ".join(sorted(sites)) or "none",
-                "final_norm": scheme.stack({}).final_norm,
+                "final_norm": scheme.stack(Place("self", "encoder", 1, 6, 0), {}).final_norm,
                 "options": " ".join(f"{k}={v}" for k, v in scheme.options.items()),
                 "source": scheme.source,
             }

@@ -237,7 +237,7 @@ class InitProbe(L.Callback):
     @torch.no_grad()
     def _watch(self, residual: Residual, args: tuple[Any, ...], _: Tensor) -> None:
         x_BTD, _, context = args
-        v_BTD = residual.f(x_BTD, context, lambda h: residual._norm("inner", h))
+        v_BTD = residual.f(x_BTD, context, residual.inner)
         self._shares.append(v_BTD.double().square().mean() / x_BTD.double().square().mean())
 
 

@@ -179,7 +179,7 @@ def built(name: str, options: dict[str, object], norm: str, family: str) -> Tran
     encoders, decoders = FAMILIES[family]
     model = Transformer(
         partial(rule.wire, options=options),
-        rule.stack(options),
+        partial(rule.stack, options=options),
         encoders=encoders,
         decoders=decoders,
         width=WIDTH,

@@ -50,7 +50,7 @@ def build(
     rule = find(name)
     model = Transformer(
         partial(rule.wire, options=options),
-        rule.stack(options),
+        partial(rule.stack, options=options),
         encoders=encoders,
         decoders=decoders,
         width=width,

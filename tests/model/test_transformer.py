@@ -38,7 +38,7 @@ def build(
     rule = find(scheme)
     model = Transformer(
         partial(rule.wire, options=options or {}),
-        rule.stack(options or {}),
+        partial(rule.stack, options=options or {}),
         encoders=encoders,
         decoders=decoders,
         width=width,
@@ -254,7 +254,7 @@ def places_asked(encoders: int, decoders: int) -> list[Place]:
 
     Transformer(
         wire,
-        StackFacts(),
+        lambda at: StackFacts(),
         encoders=encoders,
         decoders=decoders,
         width=4,
@@ -305,7 +305,7 @@ def test_a_learned_coefficient_of_a_layer_is_not_shared_between_layers_and_stack
 
     model = Transformer(
         wire,
-        StackFacts(),
+        lambda at: StackFacts(),
         encoders=2,
         decoders=2,
         width=4,

@@ -200,7 +200,7 @@ def test_a_declared_final_norm_is_a_fact_of_the_stack(own_registry: dict[str, Sc
         """x + F(x)"""
         return Wiring()
 
-    assert find("private").stack({}).final_norm
+    assert find("private").stack(AT, {}).final_norm
     assert find("private").revision == 2
 
 

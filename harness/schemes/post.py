@@ -1,36 +1,21 @@
-"""Published residual schemes, each a function of a place. N encoder and M decoder layers.
+"""Published schemes that normalise the sum. N encoder and M decoder layers.
 
-The docstring's first line is the equation; `Differs:` says where ours departs from the source.
+A docstring's first line is the equation; `Differs:` says where ours departs from the source.
 """
 
 from typing import Literal
 
 from harness.schemes.registry import scheme
-from harness.schemes.wiring import Gain, Learned, Place, Wiring, on
+from harness.schemes.wiring import Gain, Place, Wiring, on
 
 
-@scheme("arXiv:1706.03762 section 5.4; arXiv:2002.04745 section 3.1")
+@scheme("arXiv:1706.03762 section 5.4; arXiv:2002.04745 section 3.1", status="paper")
 def post_norm(at: Place) -> Wiring:
     """LN(x + F(x))"""
     return Wiring(norms=on("sum"))
 
 
-@scheme("arXiv:2002.04745 section 3.1", final_norm=True)
-def pre_norm(at: Place) -> Wiring:
-    """x + F(LN(x)), and one norm after the last layer"""
-    return Wiring(norms=on("input"))
-
-
-@scheme("arXiv:2003.04887 section 3; majumderb/rezero e2c94a82")
-def rezero(at: Place, *, final_norm: bool = False) -> Wiring:
-    """x + a F(x), a learned from 0, one for all sublayers of a layer
-
-    Differs: Xavier-normal weights as for every scheme; the authors keep their framework's default.
-    """
-    return Wiring(branch=Learned(0.0, per="layer"))
-
-
-@scheme("arXiv:2206.00330 section 4; takase/b2t_connection c8e2ad4e")
+@scheme("arXiv:2206.00330 section 4; takase/b2t_connection c8e2ad4e", status="code")
 def b2t(at: Place, *, init: Literal["xavier", "released"] = "xavier") -> Wiring:
     """LN(x + F(x)), and LN(x0 + x + F(x)) in a layer's last sublayer
 
@@ -41,7 +26,7 @@ def b2t(at: Place, *, init: Literal["xavier", "released"] = "xavier") -> Wiring:
     return Wiring(norms=on("sum"), bypass=1.0 if at.last else 0.0, gain=gain)
 
 
-@scheme("arXiv:2203.00555 Figure 2")
+@scheme("arXiv:2203.00555 Figure 2", status="paper", init="value path (8N)^(-1/4)")
 def deepnorm(at: Place, *, alpha: bool = True, beta: bool = True) -> Wiring:
     """LN(alpha x + F(x)), value path drawn with gain beta
 
