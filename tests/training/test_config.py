@@ -176,6 +176,16 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "scheme_options.init: expected one of xavier, released, got 'Xavier'",
     ),
     # Fields that do not go together.
+    (
+        {"scheme": "keel"},
+        "model.family: scheme 'keel' is defined for encoder and decoder, not for "
+        "'encoder_decoder'; choose another family or scheme",
+    ),
+    (
+        {"scheme": "t_fixup", "model.family": "decoder"},
+        "model.family: scheme 't_fixup' is defined for encoder_decoder, not for 'decoder'; "
+        "choose another family or scheme",
+    ),
     ({"model.heads": 3}, "model.heads: 3 does not divide model.width 16; choose a divisor"),
     (
         {"model.family": "encoder", "data.name": "recall"},
