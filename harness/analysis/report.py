@@ -140,12 +140,13 @@ def constants(name: str, encoders: int, decoders: int) -> list[dict[str, object]
                 "input_scale": wiring.input_scale,
                 **{f"gain_{role}": gain for role, gain in vars(wiring.gain).items()},
                 "inner_scale": _coefficient(wiring.inner_scale),
+                "output_scale": _coefficient(wiring.output_scale),
                 "lr": wiring.lr,
                 "norm_lr": wiring.norm_lr,
                 "eps": wiring.eps,
             }
         )
-    for column in ("inner_scale", "lr", "norm_lr", "eps"):
+    for column in ("inner_scale", "output_scale", "lr", "norm_lr", "eps"):
         if all(row[column] == 1.0 for row in rows):
             for row in rows:
                 del row[column]

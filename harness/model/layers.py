@@ -79,7 +79,8 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """y = N_sum(skip x + branch N_output(F(input_scale N_input(x))) + bypass x0), as `wiring` says.
+    """y = N_sum(skip x + branch v + bypass x0) with the numbers of `wiring`, where
+    v = N_output(output_scale F(input_scale N_input(x))).
 
     F's activations before its last projection become inner_scale N_inner(h). `shared` holds the
     coefficients that a layer's sublayers have in common.
@@ -103,14 +104,15 @@ class Residual(nn.Module):
             }
         )
         self.dropout = nn.Dropout(dropout)
-        sizes = {"channel": width, "head": getattr(f, "heads", 0)}
         for name in get_args(Coefficient):
+            channels = f.inner_width if name == "inner_scale" else width
+            sizes = {"channel": channels, "head": getattr(f, "heads", 0)}
             setattr(self, name, _coefficient(name, getattr(wiring, name), sizes, shared))
 
     def forward(self, x_BTD: Tensor, x0_BTD: Tensor, context: Context) -> Tensor:
         wiring = self.wiring
         v_BTD = _times(wiring.input_scale, self._norm("input", x_BTD))
-        v_BTD = self.f(v_BTD, context, self.inner)
+        v_BTD = _by_heads(self.output_scale, self.f(v_BTD, context, self.inner))
         v_BTD = self.dropout(self._norm("output", v_BTD))
         y_BTD = _times(self.skip, x_BTD) + _times(self.branch, v_BTD)
         if wiring.bypass:
@@ -119,10 +121,7 @@ class Residual(nn.Module):
 
     def inner(self, h: Tensor) -> Tensor:
         """F's activations before its last projection, normalised and scaled."""
-        h, scale = self._norm("inner", h), self.inner_scale
-        if isinstance(scale, Tensor) and scale.ndim:  # one a head, whose channels stand together
-            scale = scale.repeat_interleave(h.shape[-1] // len(scale))
-        return _times(scale, h)
+        return _by_heads(self.inner_scale, self._norm("inner", h))
 
     def factors(self) -> Iterator[tuple[nn.Parameter, Factors]]:
         """What each parameter's rate and epsilon are multiplied by."""
@@ -151,6 +150,13 @@ def _coefficient(
     if value.per == "layer":
         shared[name] = parameter
     return parameter
+
+
+def _by_heads(factor: float | Tensor, x: Tensor) -> Tensor:
+    """A factor for all channels, for each, or for each head, whose channels stand together."""
+    if isinstance(factor, Tensor) and factor.ndim:
+        factor = factor.repeat_interleave(x.shape[-1] // len(factor))
+    return _times(factor, x)
 
 
 def _times(factor: float | Tensor, x: Tensor) -> Tensor:

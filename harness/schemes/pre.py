@@ -4,6 +4,7 @@ N encoder and M decoder layers; docstrings as in post.py.
 """
 
 import math
+from typing import Literal
 
 from harness.schemes.registry import scheme
 from harness.schemes.wiring import Gain, Learned, Place, Wiring, on
@@ -35,26 +36,33 @@ def sub_norm(at: Place) -> Wiring:
 
 
 @scheme(
-    "arXiv:2110.09456; facebookresearch/fairseq 3d262bb2, flags of its NormFormer example",
+    "arXiv:2110.09456; facebookresearch/fairseq 00b64345",
     final_norm=True,
     status="code",
 )
-def normformer(at: Place, *, head_scale: bool = True, residual_scale: bool = False) -> Wiring:
+def normformer(
+    at: Place,
+    *,
+    head_scale: Literal["paper", "released", "none"] = "paper",
+    residual_scale: bool = False,
+) -> Wiring:
     """x + LN(F(LN(x))), heads scaled; in the feed-forward x + F(LN(x)), a norm inside F instead
 
-    `head_scale` learns a factor from 1 for each head before the output projection.
-    `residual_scale` learns one from 1 for each channel of the feed-forward's skip. Cross-attention
-    is Pre-Norm's.
-    Differs: heads are scaled as in the paper; the released code scales slices of the projected
-    output.
+    `head_scale` learns a factor from 1 for each head before the output projection; as "released",
+    for as many slices of the projected output. `residual_scale` learns one from 1 for each channel
+    of the feed-forward's skip. Cross-attention is Pre-Norm's.
     """
     if at.sublayer == "cross":
         return Wiring(norms=on("input"))
     if at.sublayer == "ffn":
         skip = Learned(1.0, per="channel") if residual_scale else 1.0
         return Wiring(norms=on("input", "inner"), skip=skip)
-    heads = Learned(1.0, per="head") if head_scale else 1.0
-    return Wiring(norms=on("input", "output"), inner_scale=heads)
+    heads = Learned(1.0, per="head")
+    return Wiring(
+        norms=on("input", "output"),
+        inner_scale=heads if head_scale == "paper" else 1.0,
+        output_scale=heads if head_scale == "released" else 1.0,
+    )
 
 
 @scheme(
@@ -71,7 +79,7 @@ def reordered(at: Place) -> Wiring:
     return Wiring(norms=on("output"))
 
 
-@scheme("arXiv:2105.13290, read in THUDM/CogView 7b90b24c", final_norm=True, status="code")
+@scheme("arXiv:2105.13290, read in THUDM/CogView 169a0234", final_norm=True, status="code")
 def sandwich(at: Place) -> Wiring:
     """x + LN(F(LN(x)))
 

@@ -1,6 +1,6 @@
 """The vocabulary of residual schemes: a Place in the network and the Wiring a scheme gives it.
 
-    v = N_output( F( N_input(x) * input_scale ) )
+    v = N_output( F( N_input(x) * input_scale ) * output_scale )
     y = N_sum( skip * x + branch * v + bypass * x0 )     x0 is the input of the whole layer
 
 F's activations h before its last projection may become N_inner(h) * inner_scale.
@@ -19,7 +19,7 @@ Sublayer = Literal["self", "cross", "ffn"]
 Stack = Literal["encoder", "decoder"]
 Site = Literal["input", "inner", "output", "sum"]
 Family = Literal["encoder", "decoder", "encoder_decoder"]
-Coefficient = Literal["skip", "branch", "inner_scale"]
+Coefficient = Literal["skip", "branch", "inner_scale", "output_scale"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class Wiring:
     bypass: float = 0.0
     input_scale: float = 1.0
     inner_scale: float | Learned = 1.0
+    output_scale: float | Learned = 1.0
     gain: Gain = field(default_factory=Gain)
     # Factors on the optimizer's numbers: the rate of the sublayer's matrices and biases, the rate
     # of its norms' gains and biases, and Adam's epsilon for all its parameters.
@@ -129,8 +130,8 @@ class Wiring:
         for name in get_args(Coefficient):
             value = getattr(self, name)
             numbers.append(value.init if isinstance(value, Learned) else value)
-            if name in self.learned and name != "inner_scale" and value.per == "head":
-                raise ConfigError(f"{name}: heads are told apart inside F only; use inner_scale")
+            if name in ("skip", "branch") and name in self.learned and value.per == "head":
+                raise ConfigError(f"{name}: only inner_scale and output_scale tell heads apart")
             if name in self.learned and name != "skip" and value.profiled:
                 raise ConfigError(f"{name}: only a skip is profiled")
         if not all(math.isfinite(number) for number in numbers):

@@ -200,13 +200,14 @@ def sub_norm(x: Tensor, of: Layer) -> Tensor:
     return x + of.ffn(of.norm("ffn.input", x), lambda h: of.norm("ffn.inner", h))
 
 
-def normformer(x: Tensor, of: Layer, *, heads: bool = True, residual: bool = False) -> Tensor:
+def normformer(x: Tensor, of: Layer, *, heads: str = "before", residual: bool = False) -> Tensor:
     def scaled(h: Tensor) -> Tensor:
-        gamma_1, gamma_2 = of.number("self.inner_scale")
+        where = {"before": "inner_scale", "after": "output_scale"}[heads]
+        gamma_1, gamma_2 = of.number(f"self.{where}")
         return torch.cat([gamma_1 * h[..., :4], gamma_2 * h[..., 4:]], dim=-1)
 
-    attended = of.attend(of.norm("self.input", x), scaled if heads else plain)
-    x = x + of.norm("self.output", attended)
+    attended = of.attend(of.norm("self.input", x), scaled if heads == "before" else plain)
+    x = x + of.norm("self.output", scaled(attended) if heads == "after" else attended)
     if of.memory is not None:
         x = x + of.cross(of.norm("cross.input", x))
     skip = of.number("ffn.skip") * x if residual else x
@@ -296,7 +297,8 @@ CASES: list[tuple[str, dict[str, object], str, Callable[[Tensor, Layer], Tensor]
     ("deepnorm", {"norm_lr": "depth", "encoder_constant": "torchscale"}, "layernorm", deepnorm),
     ("admin", {"init": "log"}, "layernorm", admin),
     ("ds_init", {"init": "released"}, "layernorm", post_norm),
-    ("normformer", {"head_scale": False}, "layernorm", partial(normformer, heads=False)),
+    ("normformer", {"head_scale": "none"}, "layernorm", partial(normformer, heads="none")),
+    ("normformer", {"head_scale": "released"}, "layernorm", partial(normformer, heads="after")),
     ("normformer", {"residual_scale": True}, "layernorm", partial(normformer, residual=True)),
     ("peri_norm", {"embedding_norm": False}, "layernorm", sandwich),
     ("mix_norm", {"share": 0.5}, "layernorm", mix_norm),

@@ -64,6 +64,7 @@ EVERYTHING = Wiring(
     bypass=0.6,
     input_scale=0.2,
     inner_scale=0.7,
+    output_scale=0.9,
 )
 
 
@@ -75,7 +76,7 @@ def test_a_feed_forward_with_every_term_on_is_the_equation(streams: tuple[Tensor
     h = layer_norm(x, norms["input"]) * 0.2
     h = torch.relu(h @ f.up.weight.T + f.up.bias)
     v = 0.7 * layer_norm(h, norms["inner"]) @ f.down.weight.T + f.down.bias
-    v = layer_norm(v, norms["output"])
+    v = layer_norm(0.9 * v, norms["output"])
     y = layer_norm(1.7 * x + 0.3 * v + 0.6 * x0, norms["sum"])
     torch.testing.assert_close(module(x, x0, Context()), y, rtol=1e-10, atol=1e-10)
 
@@ -92,7 +93,7 @@ def test_attentions_inner_norm_stands_before_its_output_projection(
     q, k, v = (h @ p.weight.T + p.bias for p in (f.q, f.k, f.v))
     h = torch.softmax(q @ k.mT / math.sqrt(WIDTH), dim=-1) @ v
     v = 0.7 * layer_norm(h, norms["inner"]) @ f.o.weight.T + f.o.bias
-    v = layer_norm(v, norms["output"])
+    v = layer_norm(0.9 * v, norms["output"])
     y = layer_norm(1.7 * x + 0.3 * v + 0.6 * x0, norms["sum"])
     torch.testing.assert_close(module(x, x0, Context()), y, rtol=1e-10, atol=1e-10)
 
@@ -114,6 +115,8 @@ def test_a_number_is_no_parameter_and_a_learned_coefficient_is_one() -> None:
     assert learned.branch.shape == (WIDTH,)
     assert learned.skip.item() == 0.5
     assert learned.branch.tolist() == [0.25] * WIDTH
+    inner = residual(f, Wiring(inner_scale=Learned(0.5, per="channel")))
+    assert inner.inner_scale.tolist() == [0.5] * INNER
 
 
 def test_a_coefficient_of_a_channel_scales_that_channel(streams: tuple[Tensor, Tensor]) -> None:
@@ -227,6 +230,10 @@ def test_each_head_has_a_factor_before_the_output_projection(
     channels = torch.tensor([2.0, 2.0, 3.0, 3.0, 5.0, 5.0, 7.0, 7.0], dtype=torch.float64)
     scaled = attention(x, Context(), lambda h: channels * h)
     torch.testing.assert_close(module(x, x, Context()), x + scaled, rtol=1e-12, atol=1e-12)
+    after = residual(attention, Wiring(output_scale=Learned(1.0, per="head"))).double()
+    with torch.no_grad():
+        after.output_scale.copy_(module.inner_scale)
+    torch.testing.assert_close(after(x, x, Context()), x + channels * plain, rtol=1e-12, atol=1e-12)
 
 
 def test_queries_and_keys_are_normalised_before_they_are_split() -> None:

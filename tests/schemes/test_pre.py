@@ -50,8 +50,11 @@ def test_normformer_adds_norms_and_scales_heads(sizes: tuple[int, int]) -> None:
         "ffn": Wiring(norms=on("input", "inner")),
     }
     assert all(w == expected[at.sublayer] for at, w in wirings("normformer", *sizes).items())
-    unscaled = wirings("normformer", *sizes, head_scale=False)
+    unscaled = wirings("normformer", *sizes, head_scale="none")
     assert not any(wiring.learned for wiring in unscaled.values())
+    released = wirings("normformer", *sizes, head_scale="released")
+    expected["self"] = Wiring(norms=on("input", "output"), output_scale=heads)
+    assert all(wiring == expected[at.sublayer] for at, wiring in released.items())
     for at, wiring in wirings("normformer", *sizes, residual_scale=True).items():
         skip = Learned(1.0, per="channel") if at.sublayer == "ffn" else 1.0
         assert wiring.skip == skip

@@ -43,6 +43,7 @@ def test_a_wiring_that_says_nothing_is_the_plain_residual_connection() -> None:
         bypass=0.0,
         input_scale=1.0,
         inner_scale=1.0,
+        output_scale=1.0,
         gain=Gain(1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
         lr=1.0,
         norm_lr=1.0,
@@ -86,7 +87,9 @@ def test_a_negative_factor_and_a_coefficient_out_of_place_are_refused() -> None:
     for factor in ("lr", "norm_lr", "eps"):
         with pytest.raises(ConfigError, match="lr, norm_lr and eps are factors from 0 on"):
             Wiring(**{factor: -1.0})  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="skip: heads are told apart inside F only"):
+    with pytest.raises(
+        ConfigError, match="skip: only inner_scale and output_scale tell heads apart"
+    ):
         Wiring(skip=Learned(1.0, per="head"))
     with pytest.raises(ConfigError, match="branch: only a skip is profiled"):
         Wiring(branch=Learned(1.0, profiled=True))

@@ -97,7 +97,7 @@ def test_clipping_changes_an_sgd_run(config: Callable[..., Config]) -> None:
 
 def free_of_decay(name: str) -> bool:
     """Norms, biases and learned coefficients, by their names."""
-    learned = (".bias", ".skip", ".branch", ".inner_scale")
+    learned = (".bias", ".skip", ".branch", ".inner_scale", ".output_scale")
     return "norm" in name or ".dense." in name or name.endswith(learned)
 
 
