@@ -66,10 +66,7 @@ def deepnorm(
     init="value path (2N)^(-1/2)",
 )
 def deepnorm_glm(at: Place) -> Wiring:
-    """LN(alpha x + F(x)), alpha = (2N)^(1/2), value path drawn with gain 1 / alpha
-
-    Differs: feed-forward of two matrices, not gated.
-    """
+    """LN(alpha x + F(x)), alpha = (2N)^(1/2), value path drawn with gain 1 / alpha"""
     alpha = (2 * at.depth) ** 0.5
     return Wiring(norms=on("sum"), skip=alpha, gain=Gain.value_path(1 / alpha))
 
@@ -84,7 +81,8 @@ def admin(at: Place, *, init: Literal["profiled", "log", "constant"] = "profiled
 
     `init = "log"` and `"constant"` are admin-torch's closed forms, which read no batch: with n
     sublayers, ((n + 1) / ln(n + 1) - 1)^(1/2) and n^(1/2).
-    Differs: where the authors run twice, one pass of the first training batch sets each omega.
+    Differs: where the authors run twice, one pass of the first training batch sets each omega;
+    theirs is a pair, here one stack is profiled the same way.
     """
     n = at.sublayers
     if init == "profiled":
@@ -113,7 +111,8 @@ def mix_norm(at: Place, *, share: float = 0.25) -> Wiring:
 
     Differs: `share` times depth is rounded down; both stacks of a pair are divided so.
     """
-    return Wiring(norms=on("sum" if at.layer <= math.floor(share * at.depth) else "input"))
+    below = math.floor(share * at.depth + 1e-9)  # 0.29 of 100 is 29
+    return Wiring(norms=on("sum" if at.layer <= below else "input"))
 
 
 @scheme("arXiv:2601.19895v2, to section 5.7", families=("encoder", "decoder"), status="paper")

@@ -1,6 +1,7 @@
 """Published schemes that leave the sum as it is and normalise in the branch.
 
-N encoder and M decoder layers; docstrings as in post.py.
+N encoder and M decoder layers; docstrings as in post.py. A placement that its authors give for one
+stack holds for every sublayer of a pair, cross-attention included; depth is that of its own stack.
 """
 
 import math
@@ -74,7 +75,7 @@ def reordered(at: Place) -> Wiring:
     """x + LN(F(x))
 
     OLMo 2 also normalises queries and keys: `model.qk_norm`.
-    Differs: Xavier-normal draws, where OLMo 2 has N(0, 0.02) everywhere; norms are the model's.
+    Differs: Xavier-normal draws, where OLMo 2 truncates N(0, 0.02); the norm is the model's.
     """
     return Wiring(norms=on("output"))
 
@@ -83,7 +84,7 @@ def reordered(at: Place) -> Wiring:
 def sandwich(at: Place) -> Wiring:
     """x + LN(F(LN(x)))
 
-    Differs: Xavier-normal draws; the authors' last projections have a deviation of (2N)^(-1/2).
+    Differs: Xavier-normal draws; the authors draw F's last projection smaller by (2N)^(-1/2).
     """
     return Wiring(norms=on("input", "output"))
 

@@ -135,7 +135,7 @@ def test_ds_init_shrinks_higher_layers_in_deviation_or_as_released_in_variance(
         (3, 0.25, 0),
         (8, 0.5, 4),
         (8, 0.0, 0),
-        (8, 1.0, 8),
+        (100, 0.29, 29),
     ],
 )
 def test_mix_norm_is_post_norm_below_and_pre_norm_above(
