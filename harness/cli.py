@@ -201,7 +201,7 @@ def schemes(as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     else:
-        head = ["name", "equation", "norms", "final_norm", "options", "source"]
+        head = list(rows[0])
         typer.echo(text(head, [[str(row[name]) for name in head] for row in rows]), nl=False)
 
 
@@ -213,10 +213,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
-    from harness.analysis.report import constants, text
+    from harness.analysis.report import constants, described, text, usual_sizes
 
     if encoders is None and decoders is None:
-        encoders = decoders = 6
+        encoders, decoders = usual_sizes(scheme)
     rows = constants(scheme, encoders or 0, decoders or 0)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -225,6 +225,7 @@ def show(
             [f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
         ]
         typer.echo(text(list(rows[0]), shown), nl=False)
+        typer.echo(described(scheme), err=True)
 
 
 @app.command()

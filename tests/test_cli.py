@@ -145,8 +145,49 @@ def test_show_tells_one_stack_from_a_pair_and_gives_json() -> None:
     assert {r["branch"] for r in rows} == {"learned from 0 a layer"}
 
 
+def test_show_names_further_numbers_where_there_are_any() -> None:
+    rows = json.loads(harness("show", "complete_p", "--decoders", "6", "--json").stdout)
+    # the rate's factor is 1 at the exponent of the paper's name, and so is no column
+    assert {(r["branch"], r["eps"]) for r in rows} == {(1 / 3, 1 / 3)}
+    assert not {"lr", "norm_lr", "inner_scale"} & set(rows[0])
+    heads = json.loads(harness("show", "normformer", "--decoders", "1", "--json").stdout)
+    assert [r["inner_scale"] for r in heads] == ["learned from 1 a head", 1.0]
+    profiled = json.loads(harness("show", "admin", "--encoders", "1", "--json").stdout)
+    assert {r["skip"] for r in profiled} == {"learned from one batch a channel"}
+    assert "lr" not in profiled[0]
+
+
+def test_show_says_on_stderr_where_it_was_read_and_what_its_options_are() -> None:
+    done = harness("show", "ds_init", "--encoders", "2")
+    assert done.stderr.startswith("ds_init: arXiv:1908.11365")
+    assert "(read in: code)" in done.stderr
+    assert '`init = "released"` has l^(-1/4)' in done.stderr
+    assert "Differs: " in done.stderr
+
+
+def test_show_draws_the_stacks_that_a_scheme_is_defined_for() -> None:
+    stacks = {line.split()[0] for line in harness("show", "keel").stdout.splitlines()[1:]}
+    assert stacks == {"decoder"}
+    stacks = {line.split()[0] for line in harness("show", "t_fixup").stdout.splitlines()[1:]}
+    assert stacks == {"encoder", "decoder"}
+    refused = harness("show", "keel", "--encoders", "2", "--decoders", "2")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "scheme 'keel' is defined for encoder and decoder, not for 'encoder_decoder'; "
+        "choose another family or scheme\n"
+    )
+
+
 def test_schemes_lists_the_catalogue_with_sources() -> None:
     rows = json.loads(harness("schemes", "--json").stdout)
     assert {"post_norm", "pre_norm", "rezero", "b2t", "deepnorm"} <= {r["name"] for r in rows}
     assert all(r["source"] and r["equation"] for r in rows)
+    by_name = {r["name"]: r for r in rows}
+    assert by_name["peri_norm"]["norms"] == "embedding input output"
+    assert by_name["normformer"]["learned"] == "inner_scale per head"
+    assert by_name["dlcl"]["learned"] == "layers combined"
+    assert by_name["keel"]["families"] == "encoder decoder"
+    assert by_name["post_norm"]["families"] == "all"
+    assert by_name["deepnorm"]["init"] == "value path (8N)^(-1/4)"
+    assert {r["status"] for r in rows} == {"paper", "code", "secondary"}
     assert len(harness("schemes").stdout.splitlines()) == len(rows) + 1

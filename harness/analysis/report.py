@@ -1,6 +1,7 @@
 """Tables of points, of the catalogue, and of one scheme's numbers, in four formats. No torch."""
 
 import csv
+import inspect
 import io
 import math
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from harness.analysis.records import OUTCOMES
-from harness.schemes import Learned, Place, all_schemes, find
+from harness.schemes import FAMILIES, Learned, all_schemes, find, places
 
 
 def show(points: pd.DataFrame, axes: list[str], form: str) -> str:
@@ -76,54 +77,87 @@ def _is_number(cell: str) -> bool:
 
 
 def catalogue() -> list[dict[str, object]]:
-    """Every scheme: name, equation, norm sites in a layer, final norm, options, source."""
+    """Every scheme: what it says of sublayers and stacks, its options, and where it was read."""
     rows = []
     for name, scheme in all_schemes().items():
-        sites = {
-            site
-            for sublayer in ("self", "ffn")
-            for site in scheme.wire(Place(sublayer, "encoder", 1, 6, 0), {}).norms
-        }
+        sizes = {"encoder": (6, 0), "decoder": (0, 6), "encoder_decoder": (6, 6)}
+        found = [at for family in scheme.families for at in places(*sizes[family])]
+        wirings = [scheme.wire(at, {}) for at in found]
+        facts = scheme.stack(found[0], {})
+        sites: set[str] = {site for wiring in wirings for site in wiring.norms}
+        learned = {f"{c} per {v.per}" for w in wirings for c, v in w.learned.items()}
+        sites |= {"embedding"} if facts.embedding_norm else set()
+        learned |= {"layers combined"} if facts.dense else set()
         rows.append(
             {
                 "name": name,
                 "equation": scheme.equation,
                 "norms": " ".join(sorted(sites)) or "none",
-                "final_norm": scheme.stack({}).final_norm,
+                "learned": ", ".join(sorted(learned)) or "none",
+                "init": scheme.init,
+                "families": "all" if scheme.families == FAMILIES else " ".join(scheme.families),
+                "final_norm": facts.final_norm,
                 "options": " ".join(f"{k}={v}" for k, v in scheme.options.items()),
                 "source": scheme.source,
+                "status": scheme.status,
             }
         )
     return rows
 
 
+def described(name: str) -> str:
+    """A scheme's source, what was read of it, and its docstring: options and departures."""
+    scheme = find(name)
+    text = inspect.getdoc(scheme.function) or ""
+    return f"{name}: {scheme.source} (read in: {scheme.status})\n{text}"
+
+
+def usual_sizes(name: str) -> tuple[int, int]:
+    """Six layers a stack, of a pair where the scheme is defined for pairs."""
+    families = find(name).families
+    pair = "encoder_decoder" in families
+    return 6 * (pair or "decoder" not in families), 6 * (pair or "decoder" in families)
+
+
 def constants(name: str, encoders: int, decoders: int) -> list[dict[str, object]]:
-    """One row a sublayer: every number of its wiring; a learned one as its start and extent."""
+    """One row a sublayer: every number of its wiring, a learned one as its start and extent.
+
+    Columns after the gains are there where some sublayer's number is not the neutral one.
+    """
     scheme = find(name)
     rows = []
-    for stack, layers in (("encoder", encoders), ("decoder", decoders)):
-        kinds = ("self", "cross", "ffn") if stack == "decoder" and encoders else ("self", "ffn")
-        for layer in range(1, layers + 1):
-            for kind in kinds:
-                wiring = scheme.wire(Place(kind, stack, layer, encoders, decoders), {})  # type: ignore[arg-type]
-                rows.append(
-                    {
-                        "stack": stack,
-                        "layer": layer,
-                        "sublayer": kind,
-                        "norms": " ".join(sorted(wiring.norms)) or "none",
-                        "skip": _coefficient(wiring.skip),
-                        "branch": _coefficient(wiring.branch),
-                        "bypass": wiring.bypass,
-                        "input_scale": wiring.input_scale,
-                        **{f"gain_{role}": gain for role, gain in vars(wiring.gain).items()},
-                    }
-                )
+    for at in places(encoders, decoders):
+        wiring = scheme.wire(at, {})
+        rows.append(
+            {
+                "stack": at.stack,
+                "layer": at.layer,
+                "sublayer": at.sublayer,
+                "norms": " ".join(sorted(wiring.norms)) or "none",
+                "skip": _coefficient(wiring.skip),
+                "branch": _coefficient(wiring.branch),
+                "bypass": wiring.bypass,
+                "input_scale": wiring.input_scale,
+                **{f"gain_{role}": gain for role, gain in vars(wiring.gain).items()},
+                "inner_scale": _coefficient(wiring.inner_scale),
+                "output_scale": _coefficient(wiring.output_scale),
+                "lr": wiring.lr,
+                "norm_lr": wiring.norm_lr,
+                "eps": wiring.eps,
+            }
+        )
+    for column in ("inner_scale", "output_scale", "lr", "norm_lr", "eps"):
+        if all(row[column] == 1.0 for row in rows):
+            for row in rows:
+                del row[column]
     return rows
 
 
 def _coefficient(value: float | Learned) -> float | str:
-    return f"learned from {value.init:g} a {value.per}" if isinstance(value, Learned) else value
+    if not isinstance(value, Learned):
+        return value
+    start = "one batch" if value.profiled else f"{value.init:g}"
+    return f"learned from {start} a {value.per}"
 
 
 FORMATS: dict[str, Callable[[list[str], list[list[str]]], str]] = {

@@ -3,14 +3,14 @@
 Letters: B batch, T target length, S source length, D width, H heads, K head width, F inner width.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harness.schemes import Learned, Wiring
+from harness.schemes import Coefficient, Learned, Wiring
 
 MakeNorm = Callable[[int], nn.Module]
 
@@ -23,12 +23,26 @@ class Context(NamedTuple):
     memory_mask_BS: Tensor | None = None
 
 
-class Attention(nn.Module):
-    """Multi-head attention with separate projections, so that each has its own Xavier deviation."""
+class Factors(NamedTuple):
+    """What the optimizer's rate and epsilon are multiplied by."""
 
-    def __init__(self, width: int, heads: int, *, causal: bool, cross: bool) -> None:
+    lr: float = 1.0
+    eps: float = 1.0
+
+
+class Attention(nn.Module):
+    """Multi-head attention with separate projections, so that each has its own Xavier deviation.
+
+    With `norm`, queries and keys are normalised over the whole width, as in OLMo 2
+    (arXiv:2501.00656 section 3.3).
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, causal: bool, cross: bool, norm: MakeNorm | None = None
+    ) -> None:
         super().__init__()
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.q_norm, self.k_norm = (norm(width) if norm else None for _ in "qk")
         self.heads, self.causal, self.cross = heads, causal, cross
         self.inner_width = width
 
@@ -36,8 +50,10 @@ class Attention(nn.Module):
         source_BSD = context.memory_BSD if self.cross else x_BTD
         mask_BS = context.memory_mask_BS if self.cross else context.mask_BT
         assert source_BSD is not None, "cross-attention without memory"
-        q_BHTK = self._split(self.q(x_BTD))
-        k_BHSK = self._split(self.k(source_BSD))
+        q_BTD, k_BSD = self.q(x_BTD), self.k(source_BSD)
+        if self.q_norm is not None:
+            q_BTD, k_BSD = self.q_norm(q_BTD), self.k_norm(k_BSD)
+        q_BHTK, k_BHSK = self._split(q_BTD), self._split(k_BSD)
         v_BHSK = self._split(self.v(source_BSD))
         # Padding stands at the end: under a causal mask no token sees it.
         mask = None if self.causal or mask_BS is None else mask_BS[:, None, None, :]
@@ -63,9 +79,11 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """y = N_sum(skip x + branch N_output(F(input_scale N_input(x))) + bypass x0), as `wiring` says.
+    """y = N_sum(skip x + branch v + bypass x0) with the numbers of `wiring`, where
+    v = N_output(output_scale F(input_scale N_input(x))).
 
-    `shared` holds the coefficients that a layer's sublayers have in common.
+    F's activations before its last projection become inner_scale N_inner(h). `shared` holds the
+    coefficients that a layer's sublayers have in common.
     """
 
     def __init__(
@@ -86,8 +104,10 @@ class Residual(nn.Module):
             }
         )
         self.dropout = nn.Dropout(dropout)
-        for name in ("skip", "branch"):
-            setattr(self, name, _coefficient(name, getattr(wiring, name), width, shared))
+        for name in get_args(Coefficient):
+            channels = f.inner_width if name == "inner_scale" else width
+            sizes = {"channel": channels, "head": getattr(f, "heads", 0)}
+            setattr(self, name, _coefficient(name, getattr(wiring, name), sizes, shared))
 
     def forward(self, x_BTD: Tensor, x0_BTD: Tensor, context: Context) -> Tensor:
         v_BTD = self.dropout(self.value(x_BTD, context))
@@ -99,25 +119,47 @@ class Residual(nn.Module):
     def value(self, x_BTD: Tensor, context: Context) -> Tensor:
         """v of the equation, before dropout."""
         v_BTD = _times(self.wiring.input_scale, self._norm("input", x_BTD))
-        v_BTD = self.f(v_BTD, context, lambda h: self._norm("inner", h))
+        v_BTD = _by_heads(self.output_scale, self.f(v_BTD, context, self.inner))
         return self._norm("output", v_BTD)
+
+    def inner(self, h: Tensor) -> Tensor:
+        """F's activations before its last projection, normalised and scaled."""
+        return _by_heads(self.inner_scale, self._norm("inner", h))
+
+    def factors(self) -> Iterator[tuple[nn.Parameter, Factors]]:
+        """What each parameter's rate and epsilon are multiplied by."""
+        wiring = self.wiring
+        for name, parameter in self.named_parameters():
+            owner = self.get_submodule(name.rpartition(".")[0])
+            if owner is self:  # a learned coefficient
+                lr = 1.0
+            else:
+                lr = wiring.lr if isinstance(owner, nn.Linear) else wiring.norm_lr
+            yield parameter, Factors(lr, wiring.eps)
 
     def _norm(self, site: str, x: Tensor) -> Tensor:
         return self.norms[site](x) if site in self.norms else x
 
 
 def _coefficient(
-    name: str, value: float | Learned, width: int, shared: dict[str, nn.Parameter]
+    name: str, value: float | Learned, sizes: dict[str, int], shared: dict[str, nn.Parameter]
 ) -> float | nn.Parameter:
     if not isinstance(value, Learned):
         return value
     if value.per == "layer" and name in shared:
         return shared[name]
-    shape = (width,) if value.per == "channel" else ()
+    shape = (sizes[value.per],) if value.per in sizes else ()
     parameter = nn.Parameter(torch.full(shape, value.init))
     if value.per == "layer":
         shared[name] = parameter
     return parameter
+
+
+def _by_heads(factor: float | Tensor, x: Tensor) -> Tensor:
+    """A factor for all channels, for each, or for each head, whose channels stand together."""
+    if isinstance(factor, Tensor) and factor.ndim:
+        factor = factor.repeat_interleave(x.shape[-1] // len(factor))
+    return _times(factor, x)
 
 
 def _times(factor: float | Tensor, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from harness.model.layers import Attention, Context, FeedForward, MakeNorm, Residual
+from harness.model.layers import Attention, Context, Factors, FeedForward, MakeNorm, Residual
 from harness.schemes import Place, StackFacts, Wiring
 
 NORMS: dict[str, MakeNorm] = {
@@ -29,43 +29,77 @@ class Block(nn.ModuleDict):
         return x_BTD
 
 
+class Dense(nn.Module):
+    """Learned combinations of the embedding and of all layers' normalised outputs: one for the
+    input of each layer, and one for what follows the last. Each starts as their mean."""
+
+    def __init__(self, layers: int, width: int, norm: MakeNorm) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(norm(width) for _ in range(layers))
+        self.weights = nn.ParameterList(
+            torch.full((1 + before,), 1 / (1 + before)) for before in range(layers + 1)
+        )
+
+    def forward(self, embedded_BTD: Tensor, outputs: list[Tensor]) -> Tensor:
+        sources = [embedded_BTD, *outputs]
+        weights = self.weights[len(outputs)]
+        return (torch.stack(sources, dim=-1) * weights).sum(-1)
+
+
 class Stack(nn.Module):
-    """Embedding with sinusoidal positions, blocks, and a final norm if the scheme asks for one."""
+    """Embedding with sinusoidal positions, blocks, and what the scheme says of the whole stack."""
 
     def __init__(
         self,
         blocks: list[Block],
-        final: nn.Module | None,
+        facts: StackFacts,
+        norm: MakeNorm,
         width: int,
         vocabulary: int,
         dropout: float,
     ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
+        self.embedding_norm = norm(width) if facts.embedding_norm else None
         self.blocks = nn.ModuleList(blocks)  # flat: nesting meets Python's recursion limit
-        self.norm = final
+        self.dense = Dense(len(blocks), width, norm) if facts.dense else None
+        self.norm = norm(width) if facts.final_norm else None
         self.dropout = nn.Dropout(dropout)
-        self.width = width
+        self.width, self.facts = width, facts
 
     def forward(self, tokens_BT: Tensor, context: Context) -> Tensor:
         positions_TD = _sinusoids(tokens_BT.shape[1], self.width, tokens_BT.device)
-        x_BTD = self.dropout(math.sqrt(self.width) * self.embedding(tokens_BT) + positions_TD)
+        x_BTD = math.sqrt(self.width) * self.embedding(tokens_BT) + positions_TD
+        if self.embedding_norm is not None:
+            x_BTD = self.embedding_norm(x_BTD)
+        x_BTD = self.dropout(x_BTD)
+        x_BTD = self._through(x_BTD, context) if self.dense is None else self._mixed(x_BTD, context)
+        return x_BTD if self.norm is None else self.norm(x_BTD)
+
+    def _through(self, x_BTD: Tensor, context: Context) -> Tensor:
         for block in self.blocks:
             x_BTD = block(x_BTD, context)
-        return x_BTD if self.norm is None else self.norm(x_BTD)
+        return x_BTD
+
+    def _mixed(self, embedded_BTD: Tensor, context: Context) -> Tensor:
+        outputs: list[Tensor] = []
+        for block, norm in zip(self.blocks, self.dense.norms, strict=True):
+            outputs.append(norm(block(self.dense(embedded_BTD, outputs), context)))
+        return self.dense(embedded_BTD, outputs)
 
 
 class Transformer(nn.Module):
     """A Transformer wired by `wire`; logits are a linear, untied map of the last stack's output.
 
-    `vocabularies` are the sizes of source and target; a one-stack model uses the second. Without
-    `cross_attention` the decoder of a pair is alone with its constants: the encoder stands idle.
+    `facts` is asked at each stack's first place. `vocabularies` are the sizes of source and target;
+    a one-stack model uses the second. Without `cross_attention` the decoder of a pair is alone with
+    its constants: the encoder stands idle.
     """
 
     def __init__(
         self,
         wire: Callable[[Place], Wiring],
-        facts: StackFacts,
+        facts: Callable[[Place], StackFacts],
         *,
         encoders: int,
         decoders: int,
@@ -76,6 +110,7 @@ class Transformer(nn.Module):
         dropout: float,
         vocabularies: tuple[int, int],
         cross_attention: bool = True,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         make = NORMS[norm]
@@ -92,12 +127,12 @@ class Transformer(nn.Module):
                 block = Block()
                 for kind in kinds:
                     wiring = wire(Place(kind, stack, layer, encoders, decoders))
-                    f = _function(kind, stack, width, heads, ffn)
+                    f = _function(kind, stack, width, heads, ffn, make if qk_norm else None)
                     block[kind] = Residual(f, wiring, make, width, dropout, shared)
                 blocks.append(block)
             vocabulary = vocabularies[0 if paired and stack == "encoder" else 1]
-            final = make(width) if facts.final_norm else None
-            self.stacks[stack] = Stack(blocks, final, width, vocabulary, dropout)
+            said = facts(Place("self", stack, 1, encoders, decoders))
+            self.stacks[stack] = Stack(blocks, said, make, width, vocabulary, dropout)
         self.output = nn.Linear(width, vocabularies[1], bias=False)
 
     def forward(
@@ -125,6 +160,17 @@ class Transformer(nn.Module):
         last = "decoder" if "decoder" in self.stacks else "encoder"
         return self.stacks[last](inputs_BT, context)
 
+    @property
+    def residuals(self) -> list[Residual]:
+        """All sublayers, in order."""
+        blocks = [block for stack in self.stacks.values() for block in stack.blocks]
+        return [residual for block in blocks for residual in block.values()]
+
+    def factors(self) -> dict[nn.Parameter, Factors]:
+        """What the optimizer's rate and epsilon are multiplied by, where that is not 1."""
+        found = {p: own for residual in self.residuals for p, own in residual.factors()}
+        return {parameter: own for parameter, own in found.items() if own != Factors()}
+
     def flops(self, targets: int, sources: int = 0) -> int:
         """Operations of one forward pass of one sequence, matrix products only, two a multiply-add.
 
@@ -144,11 +190,13 @@ class Transformer(nn.Module):
         return total
 
 
-def _function(kind: str, stack: str, width: int, heads: int, ffn: int) -> Attention | FeedForward:
+def _function(
+    kind: str, stack: str, width: int, heads: int, ffn: int, norm: MakeNorm | None
+) -> Attention | FeedForward:
     if kind == "ffn":
         return FeedForward(width, ffn)
     causal = stack == "decoder" and kind == "self"
-    return Attention(width, heads, causal=causal, cross=kind == "cross")
+    return Attention(width, heads, causal=causal, cross=kind == "cross", norm=norm)
 
 
 def _sinusoids(length: int, width: int, device: torch.device) -> Tensor:

@@ -1,17 +1,32 @@
 """Residual schemes as pure functions Place -> Wiring. No torch in this room."""
 
-from harness.schemes.registry import Scheme, all_schemes, find, scheme
-from harness.schemes.wiring import Gain, Learned, Place, StackFacts, Wiring, on
+from harness.schemes.registry import FAMILIES, Scheme, Status, all_schemes, find, scheme
+from harness.schemes.wiring import (
+    Coefficient,
+    Family,
+    Gain,
+    Learned,
+    Place,
+    StackFacts,
+    Wiring,
+    on,
+    places,
+)
 
 __all__ = [
+    "FAMILIES",
+    "Coefficient",
+    "Family",
     "Gain",
     "Learned",
     "Place",
     "Scheme",
     "StackFacts",
+    "Status",
     "Wiring",
     "all_schemes",
     "find",
     "on",
+    "places",
     "scheme",
 ]

@@ -2,14 +2,19 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from importlib.metadata import entry_points
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Typed, number
-from harness.schemes.wiring import Place, StackFacts, Wiring
+from harness.schemes.wiring import Family, Place, StackFacts, Wiring
+
+# Where the equation and the numbers were read: the paper itself, its authors' code, somebody else's
+# account of it; or nowhere, as with a scheme of one's own.
+Status = Literal["paper", "code", "secondary", "own"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
 
 REGISTRY: dict[str, "Scheme"] = {}
 
@@ -24,6 +29,10 @@ class Scheme:
     facts: StackFacts
     # Raised when the arithmetic or the initialisation changes: part of a run's identity.
     revision: int = 1
+    embedding_gain: Callable[[Place], float] | None = None
+    families: tuple[Family, ...] = FAMILIES
+    status: Status = "own"
+    init: str = "Xavier"
 
     @property
     def equation(self) -> str:
@@ -47,23 +56,49 @@ class Scheme:
             checked[name] = _typed(name, value, hints[name])
         return {name: v for name, v in sorted(checked.items()) if v != self.options[name]}
 
+    def serve(self, family: Family) -> None:
+        """ConfigError where the scheme's source does not define it for that kind of model."""
+        if family not in self.families:
+            raise ConfigError(
+                f"scheme {self.name!r} is defined for {' and '.join(self.families)}, not for "
+                f"{family!r}; choose another family or scheme"
+            )
+
     def wire(self, at: Place, options: Mapping[str, Any]) -> Wiring:
+        self.serve(at.family)
         wiring = self.function(at, **options)
         if not isinstance(wiring, Wiring):
             raise ConfigError(f"scheme {self.name!r}: expected a Wiring, got {wiring!r}")
+        if at.sublayer == "ffn" and any(c.per == "head" for c in wiring.learned.values()):
+            raise ConfigError(f"scheme {self.name!r}: a feed-forward sublayer has no heads")
         return wiring
 
-    def stack(self, options: Mapping[str, Any]) -> StackFacts:
-        """The facts of each stack; an option named like a fact decides it."""
+    def stack(self, at: Place, options: Mapping[str, Any]) -> StackFacts:
+        """The facts of the stack that begins at a place; an option named like a fact decides it."""
         merged = {**self.options, **options}
         named = {f.name: merged[f.name] for f in fields(StackFacts) if f.name in merged}
-        return StackFacts(**{**vars(self.facts), **named})
+        gain = self.embedding_gain(at) if self.embedding_gain else self.facts.embedding_gain
+        return replace(self.facts, **{"embedding_gain": gain, **named})
 
 
 def scheme(
-    source: str, *, final_norm: bool = False, revision: int = 1
+    source: str,
+    *,
+    final_norm: bool = False,
+    embedding_norm: bool = False,
+    embedding_gain: Callable[[Place], float] | None = None,
+    dense: bool = False,
+    families: tuple[Family, ...] = FAMILIES,
+    status: Status = "own",
+    init: str = "Xavier",
+    revision: int = 1,
 ) -> Callable[[Callable[..., Wiring]], Callable[..., Wiring]]:
-    """Registers a function Place -> Wiring under its own name; `source` cites id and place."""
+    """Registers a function Place -> Wiring under its own name.
+
+    `source` cites id and place, `status` says what of it was read, `init` describes how weights are
+    drawn. `embedding_gain` is a function of its stack's first place.
+    """
+    facts = StackFacts(final_norm, embedding_norm, dense=dense)
 
     def register(function: Callable[..., Wiring]) -> Callable[..., Wiring]:
         name = function.__name__
@@ -81,7 +116,9 @@ def scheme(
                 )
             if option.kind is option.KEYWORD_ONLY and option.default is option.empty:
                 raise ConfigError(f"scheme {name!r}: {option.name}: no default; give it one")
-        REGISTRY[name] = Scheme(name, function, source, StackFacts(final_norm), revision)
+        REGISTRY[name] = Scheme(
+            name, function, source, facts, revision, embedding_gain, families, status, init
+        )
         return function
 
     return register
@@ -97,7 +134,10 @@ def find(name: str) -> Scheme:
 
 def all_schemes() -> dict[str, Scheme]:
     """All schemes in order of definition; loads those of other packages."""
-    import harness.schemes.catalogue  # noqa: F401  registers the built-in schemes
+    # These register the built-in schemes.
+    import harness.schemes.post
+    import harness.schemes.pre
+    import harness.schemes.unnormed  # noqa: F401
 
     _load_entry_points()
     return REGISTRY

@@ -1,12 +1,15 @@
 """The vocabulary of residual schemes: a Place in the network and the Wiring a scheme gives it.
 
-    v = N_output( F( N_input(x) * input_scale ) )      F may hold N_inner before its last projection
+    v = N_output( F( N_input(x) * input_scale ) * output_scale )
     y = N_sum( skip * x + branch * v + bypass * x0 )     x0 is the input of the whole layer
+
+F's activations h before its last projection may become N_inner(h) * inner_scale.
 
 Records of numbers; must not import torch.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -15,6 +18,8 @@ from harness.errors import ConfigError, did_you_mean
 Sublayer = Literal["self", "cross", "ffn"]
 Stack = Literal["encoder", "decoder"]
 Site = Literal["input", "inner", "output", "sum"]
+Family = Literal["encoder", "decoder", "encoder_decoder"]
+Coefficient = Literal["skip", "branch", "inner_scale", "output_scale"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,19 @@ class Place:
         return self.encoders > 0 and self.decoders > 0
 
     @property
+    def family(self) -> Family:
+        """The kind of model: its stacks."""
+        return "encoder_decoder" if self.paired else "encoder" if self.encoders else "decoder"
+
+    @property
     def depth(self) -> int:
         """Layers of the stack this place is in."""
         return self.encoders if self.stack == "encoder" else self.decoders
+
+    @property
+    def sublayers(self) -> int:
+        """Sublayers of the stack this place is in."""
+        return self.depth * (3 if self.paired and self.stack == "decoder" else 2)
 
     @property
     def last(self) -> bool:
@@ -43,12 +58,25 @@ class Place:
         return self.sublayer == "ffn"
 
 
+def places(encoders: int, decoders: int) -> Iterator[Place]:
+    """Every sublayer of a model, in the order in which data flows."""
+    for stack, layers in (("encoder", encoders), ("decoder", decoders)):
+        kinds = ("self", "cross", "ffn") if stack == "decoder" and encoders else ("self", "ffn")
+        for layer in range(1, layers + 1):
+            for kind in kinds:
+                yield Place(kind, stack, layer, encoders, decoders)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Learned:
-    """A trainable coefficient: one a sublayer, one that a layer shares, or one a channel."""
+    """A trainable coefficient: one a sublayer, one that a layer shares, one a channel or a head.
+
+    A `profiled` skip starts from what one batch shows, as `calibrate` in the model room says.
+    """
 
     init: float
-    per: Literal["sublayer", "layer", "channel"] = "sublayer"
+    per: Literal["sublayer", "layer", "channel", "head"] = "sublayer"
+    profiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,19 +113,44 @@ class Wiring:
     branch: float | Learned = 1.0
     bypass: float = 0.0
     input_scale: float = 1.0
+    inner_scale: float | Learned = 1.0
+    output_scale: float | Learned = 1.0
     gain: Gain = field(default_factory=Gain)
+    # Factors on the optimizer's numbers: the rate of the sublayer's matrices and biases, the rate
+    # of its norms' gains and biases, and Adam's epsilon for all its parameters.
+    lr: float = 1.0
+    norm_lr: float = 1.0
+    eps: float = 1.0
 
     def __post_init__(self) -> None:
         for site in self.norms - set(get_args(Site)):
             raise ConfigError(f"norms: unknown site {site!r}{did_you_mean(site, get_args(Site))}")
         numbers = [self.bypass, self.input_scale, *vars(self.gain).values()]
-        numbers += [c.init if isinstance(c, Learned) else c for c in (self.skip, self.branch)]
+        numbers += [self.lr, self.norm_lr, self.eps]
+        for name in get_args(Coefficient):
+            value = getattr(self, name)
+            numbers.append(value.init if isinstance(value, Learned) else value)
+            if name in ("skip", "branch") and name in self.learned and value.per == "head":
+                raise ConfigError(f"{name}: only inner_scale and output_scale tell heads apart")
+            if name in self.learned and name != "skip" and value.profiled:
+                raise ConfigError(f"{name}: only a skip is profiled")
         if not all(math.isfinite(number) for number in numbers):
             raise ConfigError(f"a number of the wiring is not finite: {self}")
+        if min(self.lr, self.norm_lr, self.eps) < 0:
+            raise ConfigError(f"lr, norm_lr and eps are factors from 0 on: {self}")
+
+    @property
+    def learned(self) -> dict[Coefficient, Learned]:
+        """The trainable coefficients by name."""
+        found = {name: getattr(self, name) for name in get_args(Coefficient)}
+        return {name: value for name, value in found.items() if isinstance(value, Learned)}
 
 
 @dataclass(frozen=True)
 class StackFacts:
-    """What a scheme says of a whole stack: whether a norm follows its last layer."""
+    """What a scheme says of a whole stack, beside its sublayers."""
 
-    final_norm: bool = False
+    final_norm: bool = False  # a norm follows the last layer
+    embedding_norm: bool = False  # a norm follows the embedding and its positions
+    embedding_gain: float = 1.0  # factor on the deviation that the embedding is drawn with
+    dense: bool = False  # a layer's input is a learned combination of the outputs of all before

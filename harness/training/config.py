@@ -14,14 +14,12 @@ from pydantic_core import PydanticCustomError
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
-from harness.schemes import Scheme, find
+from harness.schemes import Family, Scheme, find
 
 PROTOCOL = 1  # raised when the training loop's numbers change
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
 # are left out of a run's identity, so that older rows stay what they were.
-NEUTRAL = {"model.cross_attention": True, "probe.skip_blocks": False}
-
-Family = Literal["encoder", "decoder", "encoder_decoder"]
+NEUTRAL = {"model.cross_attention": True, "model.qk_norm": False, "probe.skip_blocks": False}
 
 
 def _table(text: Typed) -> Any:
@@ -51,6 +49,7 @@ class Model(Strict):
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     dropout: Share = 0.0
     cross_attention: Flag = True  # of the decoder of a pair; without it, it reads no encoder
+    qk_norm: Flag = False  # whether queries and keys are normalised, over the whole width
 
     @model_validator(mode="after")
     def _one_spelling(self) -> "Model":
@@ -138,6 +137,10 @@ class Config(Strict):
                 f"model.heads: {model.heads} does not divide model.width {model.width}; "
                 "choose a divisor"
             )
+        try:
+            self.rule.serve(model.family)
+        except ConfigError as error:
+            raise ConfigError(f"model.family: {error}") from None
         served = FAMILIES[self.data.name]
         if model.family not in served:
             raise ConfigError(

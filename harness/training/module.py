@@ -44,7 +44,8 @@ class LanguageModule(L.LightningModule):
 
     def configure_optimizers(self) -> dict[str, Any]:
         fused = self.trainer.precision != "16-mixed"  # a scaler and clipping exclude fused steps
-        steps = optimizer(self.model.parameters(), self.options, fused=fused)
+        parameters, factors = self.model.parameters(), self.model.factors()
+        steps = optimizer(parameters, self.options, fused=fused, factors=factors)
         schedule = LambdaLR(steps, lambda step: rate_factor(self.options, step))
         return {"optimizer": steps, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

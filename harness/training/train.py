@@ -17,7 +17,7 @@ from harness.data import tasks
 from harness.data.arrays import Task
 from harness.data.baselines import losses as baseline_losses
 from harness.data.batches import TrainingBatches, as_batch
-from harness.model.initialise import initialise
+from harness.model.initialise import calibrate, initialise
 from harness.model.transformer import Transformer
 from harness.training.config import PROTOCOL, Config
 from harness.training.curves import Curves
@@ -50,7 +50,7 @@ def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
     return initialise(
         Transformer(
             lambda at: rule.wire(at, options),
-            rule.stack(options),
+            lambda at: rule.stack(at, options),
             encoders=model.encoders,
             decoders=model.decoders,
             width=model.width,
@@ -60,6 +60,7 @@ def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
             dropout=model.dropout,
             vocabularies=vocabularies,
             cross_attention=model.cross_attention,
+            qk_norm=model.qk_norm,
         ),
         config.seed,
     )
@@ -75,6 +76,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
     task, baseline, reference = _task(config, data)
     torch.manual_seed(config.seed)  # dropout
     model = build(config, task.vocabularies)
+    calibrate(model, *as_batch(task.train(config.seed, 0, config.train.batch)).model_inputs)
     drawn = config.train.steps == 0
     rates = config.optim.model_copy(update={"lr": 0.0}) if drawn else config.optim
     module = LanguageModule(model, rates)

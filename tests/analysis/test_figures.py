@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 from harness.analysis import drawings, figures, looks
 from harness.analysis.records import Table
 from harness.errors import ConfigError, MissingRuns
+from harness.schemes import all_schemes
 
 NAN = float("nan")
 SCHEMES = ("post_norm", "pre_norm", "rezero", "b2t", "deepnorm")
@@ -260,6 +261,11 @@ def test_first_five_schemes_differ_in_grey_marker_and_dashes(pair: tuple[str, st
     assert abs(looks.lightness(a.color) - looks.lightness(b.color)) > 8
     assert a.marker != b.marker
     assert a.dashes != b.dashes
+
+
+def test_every_published_scheme_has_a_look_of_its_own() -> None:
+    published = {n for n, rule in all_schemes().items() if rule.status != "own"}
+    assert published == set(looks.LOOKS)
 
 
 def test_no_two_schemes_look_alike_in_grey() -> None:

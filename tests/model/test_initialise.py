@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from harness.model.initialise import initialise
+from harness.model.initialise import calibrate, initialise
+from harness.model.layers import Context
 from harness.model.transformer import Transformer
-from harness.schemes import find
+from harness.schemes import Place, find
 
 torch.set_num_threads(1)
 
@@ -27,7 +28,20 @@ SCHEMES = {
     "b2t released": ("b2t", {"init": "released"}),
     "deepnorm": ("deepnorm", {}),
     "deepnorm without beta": ("deepnorm", {"beta": False}),
+    "deepnorm of torchscale": ("deepnorm", {"encoder_constant": "torchscale"}),
+    "deepnorm_glm": ("deepnorm_glm", {}),
+    "admin": ("admin", {}),
+    "ds_init": ("ds_init", {}),
+    "ds_init released": ("ds_init", {"init": "released"}),
+    "sub_norm": ("sub_norm", {}),
+    "normformer": ("normformer", {"residual_scale": True}),
+    "peri_norm": ("peri_norm", {}),
+    "keel": ("keel", {}),
+    "complete_p": ("complete_p", {}),
+    "dlcl": ("dlcl", {}),
+    "t_fixup": ("t_fixup", {}),
 }
+PAIRED = [n for n, (scheme, _) in SCHEMES.items() if "encoder_decoder" in find(scheme).families]
 FAMILIES = {
     "encoder": lambda depth: (depth, 0),
     "decoder": lambda depth: (0, depth),
@@ -50,7 +64,7 @@ def build(
     rule = find(name)
     model = Transformer(
         partial(rule.wire, options=options),
-        rule.stack(options),
+        partial(rule.stack, options=options),
         encoders=encoders,
         decoders=decoders,
         width=width,
@@ -63,17 +77,34 @@ def build(
     return initialise(model, seed)
 
 
-def gain(scheme: str, stack: str, role: str, encoders: int, decoders: int) -> float:
-    """What the papers multiply the Xavier-normal deviation by."""
+def gain(
+    scheme: str, stack: str, role: str, encoders: int, decoders: int, layer: int, kind: str
+) -> float:
+    """What the papers multiply the Xavier-normal deviation by; layers from 1."""
     layers = encoders if stack == "encoder" else decoders
+    paired = encoders > 0 and decoders > 0
     if scheme == "b2t released":
         return layers**-0.5
-    if scheme != "deepnorm" or role in "qk":
+    if scheme.startswith("ds_init"):
+        return layer ** (-0.25 if "released" in scheme else -0.5)
+    scaled = ("deepnorm", "deepnorm of torchscale", "deepnorm_glm", "sub_norm", "t_fixup")
+    if scheme not in scaled or role in "qk":
         return 1.0
+    if scheme == "deepnorm_glm":
+        return (2 * layers) ** -0.5
+    if scheme == "t_fixup":
+        return 0.67 * encoders**-0.25 if stack == "encoder" else (9 * decoders) ** -0.25
+    if scheme == "sub_norm" and kind == "cross":
+        return 1.0
+    if scheme == "sub_norm" and paired and stack == "encoder":
+        return math.sqrt(math.log(3 * decoders) * math.log(2 * encoders) / 3)
+    if scheme == "sub_norm":
+        return math.sqrt(math.log((3 if paired else 2) * layers))
     if not (encoders and decoders):
         return (8 * layers) ** -0.25
     if stack == "encoder":
-        return 0.87 * (encoders**4 * decoders) ** -0.0625
+        constant = 0.87 if scheme == "deepnorm" else 1.15
+        return constant * (encoders**4 * decoders) ** -0.0625
     return (12 * decoders) ** -0.25
 
 
@@ -92,22 +123,25 @@ def blocks(model: Transformer) -> Iterator[tuple[str, int, str, str, Tensor]]:
 def test_every_projection_has_its_xavier_deviation_times_the_papers_gain(
     scheme: str, depth: int, family: str
 ) -> None:
+    if family not in find(SCHEMES[scheme][0]).families:
+        return
     encoders, decoders = FAMILIES[family](depth)
     squares: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for stack, _, kind, role, weight in blocks(build(scheme, encoders, decoders)):
+    for stack, layer, kind, role, weight in blocks(build(scheme, encoders, decoders)):
         expected_fans = {"up": (FFN, WIDTH), "down": (WIDTH, FFN)}.get(role, (WIDTH, WIDTH))
         assert weight.shape == expected_fans
-        squares[stack, kind, role].append(weight.double().square().mean().item())
+        fans = WIDTH + (FFN if kind == "ffn" else WIDTH)
+        own = gain(scheme, stack, role, encoders, decoders, layer + 1, kind)
+        std = own * math.sqrt(2 / fans)
+        squares[stack, kind, role].append((weight.double() / std).square().mean().item())
     stacks = (encoders > 0) + (decoders > 0)
     assert len(squares) == 6 * stacks + (4 if stacks == 2 else 0)
-    for (stack, kind, role), values in squares.items():
-        fans = WIDTH + (FFN if kind == "ffn" else WIDTH)
-        std = gain(scheme, stack, role, encoders, decoders) * math.sqrt(2 / fans)
+    for where, values in squares.items():  # in units of the published deviation
         measured = math.sqrt(sum(values) / len(values))
-        assert measured == pytest.approx(std, rel=0.03), (stack, kind, role)
+        assert measured == pytest.approx(1, rel=0.03), where
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", PAIRED)
 def test_embeddings_and_output_have_unit_variance_over_the_width(scheme: str) -> None:
     model = build(scheme, 2, 3, vocabularies=(400, 500))
     tables = (
@@ -116,19 +150,22 @@ def test_embeddings_and_output_have_unit_variance_over_the_width(scheme: str) ->
         model.output.weight,
     )
     assert [tuple(w.shape) for w in tables] == [(400, WIDTH), (500, WIDTH), (500, WIDTH)]
-    for weight in tables:
+    # T-Fixup: (9N)^(-1/4) of a stack's layers, here 2 and 3
+    gains = (18**-0.25, 27**-0.25, 1.0) if scheme == "t_fixup" else (1.0, 1.0, 1.0)
+    for weight, own in zip(tables, gains, strict=True):
         # 25,600 draws or more: a standard error of 0.44 %
-        assert weight.std().item() == pytest.approx(WIDTH**-0.5, rel=0.02)
+        assert weight.std().item() == pytest.approx(own * WIDTH**-0.5, rel=0.02)
         assert abs(weight.mean().item()) < 4 * WIDTH**-0.5 / math.sqrt(weight.numel())
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", PAIRED)
 def test_biases_are_zero_and_norms_are_the_identity_on_normal_input(scheme: str, norm: str) -> None:
     vectors = {
         name: parameter
         for name, parameter in build(scheme, 2, 3, norm=norm).named_parameters()
-        if parameter.ndim == 1
+        if parameter.ndim == 1 and not name.endswith((".skip", ".branch", ".inner_scale"))
+        if ".dense.weights." not in name
     }
     biases = [name for name in vectors if name.endswith(".bias")]
     gains = [name for name in vectors if name.endswith(".weight")]
@@ -136,10 +173,10 @@ def test_biases_are_zero_and_norms_are_the_identity_on_normal_input(scheme: str,
     assert len(biases) >= 2 * 6 + 3 * 10
     assert all(bool((vectors[name] == 0).all()) for name in biases)
     assert all(bool((vectors[name] == 1).all()) for name in gains)
-    assert bool(gains) == (scheme != "rezero")
+    assert bool(gains) == (scheme not in ("rezero", "t_fixup"))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", PAIRED)
 def test_no_two_matrices_share_a_value(scheme: str) -> None:
     # All widths are equal, so matrices of one gain have one deviation and a copy would show.
     torch.set_default_dtype(torch.float64)  # in 32 bits, equal values are no coincidence
@@ -158,7 +195,7 @@ def draws(scheme: str, encoders: int, decoders: int, seed: int = 0) -> dict[str,
     """z of every matrix: its weights without gain and Xavier factor."""
     z = {}
     for stack, layer, kind, role, weight in blocks(build(scheme, encoders, decoders, seed=seed)):
-        factor = gain(scheme, stack, role, encoders, decoders)
+        factor = gain(scheme, stack, role, encoders, decoders, layer + 1, kind)
         fans = WIDTH + (FFN if kind == "ffn" else WIDTH)
         z[f"{stack}.{layer}.{kind}.{role}"] = weight / (factor * math.sqrt(2 / fans))
     return z
@@ -171,7 +208,10 @@ def test_layer_three_draws_the_same_at_every_depth_and_in_every_scheme_and_famil
     reference = draws("post_norm", 3, 3)
     third = {name for name in reference if ".2." in name}
     assert len(third) == 16
+    rule = find(SCHEMES[scheme][0])
     for encoders, decoders in ((3, 3), (5, 4), (12, 7), (4, 0), (0, 12)):
+        if Place("self", "encoder", 1, encoders, decoders).family not in rule.families:
+            continue
         here = draws(scheme, encoders, decoders)
         common = {n for n in third if n in here}
         assert len(common) == (16 if encoders and decoders else 6)
@@ -205,3 +245,49 @@ def test_building_leaves_the_global_generator_out_of_the_weights() -> None:
     other = build("rezero", 2, 2)
     for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b), name
+
+
+# One batch decides
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_admins_skips_are_the_deviations_of_the_sums_before(family: str) -> None:
+    """Written out: omega_1 = 1, then (Var(omega x) + Var(F))^(1/2) of the sublayer before."""
+    encoders, decoders = FAMILIES[family](3)
+    model = build("admin", encoders, decoders, width=16, ffn=24, vocabularies=(50, 60)).double()
+    draw = torch.Generator().manual_seed(1)
+    inputs_BT = torch.randint(1, 50, (4, 7), generator=draw)
+    source_BS = torch.randint(1, 50, (4, 5), generator=draw) if encoders and decoders else None
+    calibrate(model, inputs_BT, None, source_BS, None)
+    skips = {name: p.clone() for name, p in model.named_parameters() if name.endswith(".skip")}
+
+    memory = None
+    for name, stack in model.stacks.items():
+        tokens = source_BS if name == "encoder" and source_BS is not None else inputs_BT
+        t_T, i_D = torch.arange(tokens.shape[1])[:, None], torch.arange(0, 16, 2)
+        angle = t_T / 10000 ** (i_D / 16)
+        positions_TD = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+        x = 4 * stack.embedding.weight[tokens] + positions_TD
+        omega = 1.0
+        for layer, block in enumerate(stack.blocks):
+            for kind, residual in block.items():
+                found = skips[f"stacks.{name}.blocks.{layer}.{kind}.skip"]
+                assert found.tolist() == pytest.approx([omega] * 16, rel=1e-5)
+                v = residual.f(x, Context(memory_BSD=memory), lambda h: h)
+                total = omega * x + v
+                omega_next = math.sqrt((omega * x).var(correction=0) + v.var(correction=0))
+                x = (total - total.mean(-1, keepdim=True)) / torch.sqrt(
+                    total.var(-1, correction=0, keepdim=True) + 1e-5
+                )
+                omega = omega_next
+        memory = x
+    # so the last is about the root of one and all branches' variances
+    assert 1.5 < omega < 6
+
+
+def test_a_model_without_profiled_skips_is_left_as_it_is() -> None:
+    model = build("deepnorm", 2, 2)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    assert calibrate(model, None) is model  # no pass is made
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.model.layers import Attention, Context, FeedForward, Residual
+from harness.model.layers import Attention, Context, Factors, FeedForward, Residual
 from harness.schemes import Learned, Place, Wiring, find, on
 
 torch.set_num_threads(1)
@@ -63,6 +63,8 @@ EVERYTHING = Wiring(
     branch=0.3,
     bypass=0.6,
     input_scale=0.2,
+    inner_scale=0.7,
+    output_scale=0.9,
 )
 
 
@@ -73,8 +75,8 @@ def test_a_feed_forward_with_every_term_on_is_the_equation(streams: tuple[Tensor
     f, norms = module.f, module.norms
     h = layer_norm(x, norms["input"]) * 0.2
     h = torch.relu(h @ f.up.weight.T + f.up.bias)
-    v = layer_norm(h, norms["inner"]) @ f.down.weight.T + f.down.bias
-    v = layer_norm(v, norms["output"])
+    v = 0.7 * layer_norm(h, norms["inner"]) @ f.down.weight.T + f.down.bias
+    v = layer_norm(0.9 * v, norms["output"])
     y = layer_norm(1.7 * x + 0.3 * v + 0.6 * x0, norms["sum"])
     torch.testing.assert_close(module(x, x0, Context()), y, rtol=1e-10, atol=1e-10)
 
@@ -90,8 +92,8 @@ def test_attentions_inner_norm_stands_before_its_output_projection(
     h = layer_norm(x, norms["input"]) * 0.2
     q, k, v = (h @ p.weight.T + p.bias for p in (f.q, f.k, f.v))
     h = torch.softmax(q @ k.mT / math.sqrt(WIDTH), dim=-1) @ v
-    v = layer_norm(h, norms["inner"]) @ f.o.weight.T + f.o.bias
-    v = layer_norm(v, norms["output"])
+    v = 0.7 * layer_norm(h, norms["inner"]) @ f.o.weight.T + f.o.bias
+    v = layer_norm(0.9 * v, norms["output"])
     y = layer_norm(1.7 * x + 0.3 * v + 0.6 * x0, norms["sum"])
     torch.testing.assert_close(module(x, x0, Context()), y, rtol=1e-10, atol=1e-10)
 
@@ -113,6 +115,8 @@ def test_a_number_is_no_parameter_and_a_learned_coefficient_is_one() -> None:
     assert learned.branch.shape == (WIDTH,)
     assert learned.skip.item() == 0.5
     assert learned.branch.tolist() == [0.25] * WIDTH
+    inner = residual(f, Wiring(inner_scale=Learned(0.5, per="channel")))
+    assert inner.inner_scale.tolist() == [0.5] * INNER
 
 
 def test_a_coefficient_of_a_channel_scales_that_channel(streams: tuple[Tensor, Tensor]) -> None:
@@ -210,3 +214,52 @@ def test_cross_attention_needs_a_memory() -> None:
     attention = Attention(WIDTH, 2, causal=False, cross=True)
     with pytest.raises(AssertionError, match="cross-attention without memory"):
         attention(torch.zeros(1, 2, WIDTH), Context(), lambda h: h)
+
+
+def test_each_head_has_a_factor_before_the_output_projection(
+    streams: tuple[Tensor, Tensor],
+) -> None:
+    attention = Attention(WIDTH, 4, causal=False, cross=False)
+    module = residual(attention, Wiring(inner_scale=Learned(1.0, per="head"))).double()
+    assert module.inner_scale.tolist() == [1.0] * 4
+    x, _ = streams
+    plain = attention(x, Context(), lambda h: h)
+    torch.testing.assert_close(module(x, x, Context()), x + plain, rtol=1e-12, atol=1e-12)
+    with torch.no_grad():
+        module.inner_scale.copy_(torch.tensor([2.0, 3.0, 5.0, 7.0]))
+    channels = torch.tensor([2.0, 2.0, 3.0, 3.0, 5.0, 5.0, 7.0, 7.0], dtype=torch.float64)
+    scaled = attention(x, Context(), lambda h: channels * h)
+    torch.testing.assert_close(module(x, x, Context()), x + scaled, rtol=1e-12, atol=1e-12)
+    after = residual(attention, Wiring(output_scale=Learned(1.0, per="head"))).double()
+    with torch.no_grad():
+        after.output_scale.copy_(module.inner_scale)
+    torch.testing.assert_close(after(x, x, Context()), x + channels * plain, rtol=1e-12, atol=1e-12)
+
+
+def test_queries_and_keys_are_normalised_before_they_are_split() -> None:
+    attention = Attention(WIDTH, 2, causal=False, cross=False, norm=nn.LayerNorm)
+    assert attention.q_norm.weight.shape == attention.k_norm.weight.shape == (WIDTH,)
+    assert attention.q_norm is not attention.k_norm
+    plain = Attention(WIDTH, 2, causal=False, cross=False)
+    assert plain.q_norm is plain.k_norm is None
+    x_BTD = torch.randn(1, 4, WIDTH, generator=torch.Generator().manual_seed(2))
+    before = attention(x_BTD, Context(), lambda h: h)
+    with torch.no_grad():  # a norm takes no notice of scale
+        for projection in (attention.q, attention.k):
+            projection.weight.mul_(100)
+            projection.bias.mul_(100)
+    torch.testing.assert_close(
+        attention(x_BTD, Context(), lambda h: h), before, rtol=1e-3, atol=1e-4
+    )
+
+
+def test_factors_tell_matrices_and_biases_norms_and_coefficients_apart() -> None:
+    attention = Attention(WIDTH, 2, causal=False, cross=False, norm=nn.LayerNorm)
+    wiring = Wiring(norms=on("input"), skip=Learned(1.0), lr=0.5, norm_lr=0.25, eps=0.125)
+    module = residual(attention, wiring)
+    names = {id(p): name for name, p in module.named_parameters()}
+    found = {names[id(p)]: own for p, own in module.factors()}
+    assert len(found) == len(names)
+    for name, own in found.items():
+        lr = 1.0 if name == "skip" else 0.25 if "norm" in name else 0.5
+        assert own == Factors(lr, 0.125), name

@@ -12,17 +12,30 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from harness.model.initialise import initialise
 from harness.model.transformer import Transformer
-from harness.schemes import Learned, Place, StackFacts, Wiring, find
+from harness.schemes import Learned, Place, StackFacts, Wiring, all_schemes, find
 
 torch.set_num_threads(1)
 
-SCHEMES = ("post_norm", "pre_norm", "rezero", "b2t", "deepnorm")
+SCHEMES = tuple(all_schemes())  # the built-in ones: no test has declared any yet
 FAMILIES = {"encoder": (3, 0), "decoder": (0, 3), "encoder_decoder": (2, 3)}
 SOURCES, TARGETS = 11, 13  # vocabularies
 PAD = 0
 
-every_scheme = pytest.mark.parametrize("scheme", SCHEMES)
 every_family = pytest.mark.parametrize("family", FAMILIES)
+core_scheme = pytest.mark.parametrize(
+    "scheme", ["post_norm", "pre_norm", "rezero", "b2t", "deepnorm"]
+)
+every_model = pytest.mark.parametrize(
+    ("scheme", "family"), [(s, f) for s in SCHEMES for f in FAMILIES if f in find(s).families]
+)
+
+
+def schemes_of(family: str) -> list[str]:
+    return [scheme for scheme in SCHEMES if family in find(scheme).families]
+
+
+def every_scheme_of(family: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("scheme", schemes_of(family))
 
 
 def build(
@@ -39,7 +52,7 @@ def build(
     rule = find(scheme)
     model = Transformer(
         partial(rule.wire, options=options or {}),
-        rule.stack(options or {}),
+        partial(rule.stack, options=options or {}),
         encoders=encoders,
         decoders=decoders,
         width=width,
@@ -82,8 +95,10 @@ def reach(model: Transformer, inputs: tuple, table: nn.Embedding, position: int)
     return gradient_VD.abs().amax(-1)
 
 
-@every_scheme
-@pytest.mark.parametrize("family", ["decoder", "encoder_decoder"])
+@pytest.mark.parametrize(
+    ("scheme", "family"),
+    [(s, f) for f in ("decoder", "encoder_decoder") for s in schemes_of(f)],
+)
 def test_a_decoders_logits_see_no_later_token_and_every_earlier_one(
     scheme: str, family: str
 ) -> None:
@@ -95,7 +110,7 @@ def test_a_decoders_logits_see_no_later_token_and_every_earlier_one(
         assert bool((seen[: t + 1] > 1e-9).all())
 
 
-@every_scheme
+@every_scheme_of("encoder")
 def test_an_encoders_logits_see_every_token(scheme: str) -> None:
     model, inputs = opened(scheme, "encoder"), inputs_of("encoder")
     tokens_T = inputs[0][0]
@@ -104,7 +119,7 @@ def test_an_encoders_logits_see_every_token(scheme: str) -> None:
         assert bool((seen > 1e-9).all())
 
 
-@every_scheme
+@every_scheme_of("encoder")
 def test_an_encoders_logits_see_no_padding(scheme: str) -> None:
     model = opened(scheme, "encoder")
     inputs_BT = torch.tensor([[1, 7, 5, PAD, PAD], [3, 2, 10, 8, 4]])
@@ -114,7 +129,7 @@ def test_an_encoders_logits_see_no_padding(scheme: str) -> None:
         assert seen[PAD] == 0
 
 
-@every_scheme
+@every_scheme_of("encoder_decoder")
 def test_a_decoder_sees_every_source_token_and_no_padding(scheme: str) -> None:
     model = opened(scheme, "encoder_decoder")
     inputs_BT = torch.tensor([[1, 7, 5, 12, 9], [3, 2, 10, 8, 4]])
@@ -127,8 +142,7 @@ def test_a_decoder_sees_every_source_token_and_no_padding(scheme: str) -> None:
         assert bool((seen[[4, 3, 2, 1]] == 0).all())  # the other sentence of the batch
 
 
-@every_scheme
-@every_family
+@every_model
 def test_a_padded_batch_has_the_logits_of_each_sentence_alone(scheme: str, family: str) -> None:
     model = opened(scheme, family)
     targets = [[1, 7, 5, 12, 9], [3, 2], [6, 10, 8, 4]]
@@ -192,6 +206,56 @@ def test_rezero_has_one_scalar_a_layer_shared_by_its_sublayers(family: str) -> N
     assert found == scalars
 
 
+@every_family
+def test_a_dense_stack_starts_from_means_of_all_that_came_before(family: str) -> None:
+    model = build("dlcl", *FAMILIES[family])
+    for stack in model.stacks.values():
+        weights = [w.tolist() for w in stack.dense.weights]
+        layers = len(stack.blocks)
+        assert weights == [pytest.approx([1 / n] * n) for n in range(1, layers + 2)]
+        assert len(stack.dense.norms) == layers
+    assert all(
+        stack.dense is None for stack in build("pre_norm", *FAMILIES[family]).stacks.values()
+    )
+
+
+def test_an_embeddings_norm_sees_positions_and_stands_before_the_blocks() -> None:
+    model, inputs = build("peri_norm", 0, 2), inputs_of("decoder")
+    seen: list[Tensor] = []
+    stack = model.stacks["decoder"]
+    stack.blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    model(*inputs)
+    (x_BTD,) = seen
+    torch.testing.assert_close(x_BTD.mean(-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
+    torch.testing.assert_close(x_BTD.var(-1, correction=0), torch.ones(2, 5), rtol=1e-3, atol=0)
+    assert stack.embedding_norm is not None
+    assert build("sandwich", 0, 2).stacks["decoder"].embedding_norm is None
+
+
+@pytest.mark.parametrize(("scheme", "family"), [("reordered", f) for f in FAMILIES])
+def test_normed_queries_and_keys_are_trained_too(scheme: str, family: str) -> None:
+    rule, inputs = find(scheme), inputs_of(family)
+    encoders, decoders = FAMILIES[family]
+    model = Transformer(
+        partial(rule.wire, options={}),
+        partial(rule.stack, options={}),
+        encoders=encoders,
+        decoders=decoders,
+        width=8,
+        heads=2,
+        ffn=12,
+        norm="rmsnorm",
+        dropout=0.0,
+        vocabularies=(SOURCES, TARGETS),
+        qk_norm=True,
+    )
+    initialise(model, 0)
+    model(*inputs).square().sum().backward()
+    norms = [p for name, p in model.named_parameters() if "q_norm" in name or "k_norm" in name]
+    assert len(norms) == 2 * (encoders + decoders * (2 if encoders else 1))
+    assert all(bool((p == 1).all()) and bool((p.grad != 0).any()) for p in norms)
+
+
 def test_rezeros_final_norm_is_an_option() -> None:
     plain, normed = (
         build("rezero", 2, 2, options={"final_norm": final}) for final in (False, True)
@@ -205,7 +269,7 @@ def test_rezeros_final_norm_is_an_option() -> None:
 def test_matrices_have_the_same_names_and_shapes_in_every_scheme(family: str) -> None:
     shapes = [
         {n: p.shape for n, p in build(scheme, *FAMILIES[family]).named_parameters() if p.ndim == 2}
-        for scheme in SCHEMES
+        for scheme in schemes_of(family)
     ]
     encoders, decoders = FAMILIES[family]
     paired = family == "encoder_decoder"
@@ -214,8 +278,7 @@ def test_matrices_have_the_same_names_and_shapes_in_every_scheme(family: str) ->
     assert all(other == shapes[0] for other in shapes)
 
 
-@every_scheme
-@every_family
+@every_model
 def test_every_parameter_gets_a_gradient(scheme: str, family: str) -> None:
     model = opened(scheme, family)
     logits_BTV = model(*inputs_of(family))
@@ -230,8 +293,7 @@ def test_every_parameter_gets_a_gradient(scheme: str, family: str) -> None:
             assert largest > 1e-9, name
 
 
-@every_scheme
-@every_family
+@every_model
 @torch.no_grad()
 def test_changing_any_matrix_changes_the_output(scheme: str, family: str) -> None:
     model, inputs = opened(scheme, family), inputs_of(family)
@@ -256,7 +318,7 @@ def places_asked(encoders: int, decoders: int, *, cross_attention: bool = True) 
 
     Transformer(
         wire,
-        StackFacts(),
+        lambda at: StackFacts(),
         encoders=encoders,
         decoders=decoders,
         width=4,
@@ -311,7 +373,7 @@ def lonely(scheme: str) -> Transformer:
     return model
 
 
-@every_scheme
+@core_scheme
 def test_without_cross_attention_the_rest_keeps_its_names_and_draws(scheme: str) -> None:
     alone = build(scheme, *FAMILIES["encoder_decoder"], cross_attention=False)
     assert all("cross" not in block for block in alone.stacks["decoder"].blocks)
@@ -325,7 +387,7 @@ def test_without_cross_attention_the_rest_keeps_its_names_and_draws(scheme: str)
     assert all(torch.equal(found[name], p) for name, p in rest.items())
 
 
-@every_scheme
+@core_scheme
 @torch.no_grad()
 def test_without_cross_attention_a_decoder_reads_no_source(scheme: str) -> None:
     model = lonely(scheme)
@@ -340,7 +402,7 @@ def test_without_cross_attention_a_decoder_reads_no_source(scheme: str) -> None:
     assert not torch.equal(one_BTV, two_BTV)
 
 
-@every_scheme
+@core_scheme
 def test_without_cross_attention_only_the_encoder_has_no_gradient(scheme: str) -> None:
     model = lonely(scheme)
     model(*inputs_of("encoder_decoder")).square().sum().backward()
@@ -374,7 +436,7 @@ def test_a_learned_coefficient_of_a_layer_is_not_shared_between_layers_and_stack
 
     model = Transformer(
         wire,
-        StackFacts(),
+        lambda at: StackFacts(),
         encoders=2,
         decoders=2,
         width=4,
@@ -430,8 +492,7 @@ def test_flops_are_those_that_torch_counts(scheme: str, family: str) -> None:
     assert model.flops(5, 6 if paired else 0) == counter.get_total_flops()
 
 
-@every_scheme
-@every_family
+@every_model
 def test_dropout_acts_in_training_only(scheme: str, family: str) -> None:
     dropping, plain = (build(scheme, *FAMILIES[family], dropout=p) for p in (0.3, 0.0))
     open_gates(dropping)

@@ -20,6 +20,7 @@ STALE = (
     "{scheme} differs from the paper's constant; only a correction of results/paper may change it"
 )
 depths = st.integers(1, 5000)
+FIRST = Place("self", "encoder", 1, 6, 6)
 
 
 def published() -> dict[str, dict[tuple[int, int], dict[str, float]]]:
@@ -244,7 +245,7 @@ def test_deepnorm_scales_skip_not_branch_and_draws_the_value_path_smaller(
 
 
 def test_a_norm_follows_the_last_layer_where_no_sum_is_normalised() -> None:
-    final = {name: find(name).stack({}).final_norm for name in FIVE}
+    final = {name: find(name).stack(FIRST, {}).final_norm for name in FIVE}
     assert final == {
         "post_norm": False,
         "pre_norm": True,
@@ -252,7 +253,7 @@ def test_a_norm_follows_the_last_layer_where_no_sum_is_normalised() -> None:
         "b2t": False,
         "deepnorm": False,
     }
-    assert find("rezero").stack({"final_norm": True}).final_norm
+    assert find("rezero").stack(FIRST, {"final_norm": True}).final_norm
 
 
 def test_every_scheme_cites_its_source_and_states_its_equation() -> None:
@@ -260,7 +261,10 @@ def test_every_scheme_cites_its_source_and_states_its_equation() -> None:
     assert set(FIVE) <= set(catalogue)
     for name, scheme in catalogue.items():
         assert scheme.name == name
-        assert re.search(r"arXiv:\d{4}\.\d{5}", scheme.source), name
-        assert re.search(r"section|table|figure|equation|eq\.", scheme.source, re.I), name
+        assert re.search(r"arXiv:\d{4}\.\d{5}|ICML 2020", scheme.source), name
+        assert re.search(r"section|table|figure|equation| [0-9a-f]{8}", scheme.source, re.I), name
+        assert scheme.status in ("paper", "code", "secondary"), name
+        if scheme.status == "code":  # which was read at a commit
+            assert re.search(r" [0-9a-f]{8}", scheme.source), name
         assert re.search(r"F\(", scheme.equation), name
         assert scheme.revision >= 1

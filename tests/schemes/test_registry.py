@@ -9,7 +9,18 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.fields import Typed
-from harness.schemes import Place, Scheme, StackFacts, Wiring, all_schemes, find, registry, scheme
+from harness.schemes import (
+    FAMILIES,
+    Learned,
+    Place,
+    Scheme,
+    StackFacts,
+    Wiring,
+    all_schemes,
+    find,
+    registry,
+    scheme,
+)
 
 AT = Place("self", "decoder", 1, 0, 4)
 
@@ -64,7 +75,12 @@ def test_the_built_in_schemes_have_the_options_of_their_signatures() -> None:
     assert find("pre_norm").options == {}
     assert find("rezero").options == {"final_norm": False}
     assert find("b2t").options == {"init": "xavier"}
-    assert find("deepnorm").options == {"alpha": True, "beta": True}
+    assert find("deepnorm").options == {
+        "alpha": True,
+        "beta": True,
+        "norm_lr": "published",
+        "encoder_constant": "paper",
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,8 @@ def test_an_unknown_option_is_answered_with_the_nearest_option() -> None:
         "scheme_options: deepnorm has no option 'alhpa' (did you mean 'alpha'?)"
     )
     assert refusal(find("deepnorm"), zzz=1) == (
-        "scheme_options: deepnorm has no option 'zzz' (known: alpha, beta)"
+        "scheme_options: deepnorm has no option 'zzz' "
+        "(known: alpha, beta, encoder_constant, norm_lr)"
     )
     assert refusal(find("post_norm"), alpha=True) == (
         "scheme_options: post_norm has no option 'alpha' (it has no options)"
@@ -200,14 +217,15 @@ def test_a_declared_final_norm_is_a_fact_of_the_stack(own_registry: dict[str, Sc
         """x + F(x)"""
         return Wiring()
 
-    assert find("private").stack({}).final_norm
+    assert find("private").stack(AT, {}).final_norm
     assert find("private").revision == 2
 
 
 def test_schemes_need_no_torch() -> None:
     code = (
         "import sys; from harness.schemes import all_schemes, Place;"
-        "[s.wire(Place('ffn', 'encoder', 1, 2, 2), {}) for s in all_schemes().values()];"
+        "[s.wire(Place('ffn', 'encoder', 1, 2, 2), {}) for s in all_schemes().values()"
+        " if 'encoder_decoder' in s.families];"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -238,3 +256,45 @@ def test_a_choice_among_numbers_can_be_typed() -> None:
     assert rule.check({"power": Typed("2")}) == {"power": 2}
     with pytest.raises(ConfigError, match=r"scheme_options\.power: expected one of 1, 2, got '3'"):
         rule.check({"power": Typed("3")})
+
+
+def test_a_scheme_is_refused_where_its_source_does_not_define_it() -> None:
+    keel, pair = find("keel"), Place("self", "encoder", 1, 2, 2)
+    text = (
+        "scheme 'keel' is defined for encoder and decoder, not for 'encoder_decoder'; "
+        "choose another family or scheme"
+    )
+    with pytest.raises(ConfigError) as caught:
+        keel.wire(pair, {})
+    assert str(caught.value) == text
+    with pytest.raises(ConfigError, match="is defined for encoder_decoder, not for 'decoder'"):
+        find("t_fixup").serve("decoder")
+    for name in ("post_norm", "pre_norm", "admin", "dlcl"):
+        for family in ("encoder", "decoder", "encoder_decoder"):
+            find(name).serve(family)
+
+
+def test_a_feed_forward_has_no_heads_to_scale(own_registry: dict[str, Scheme]) -> None:
+    @scheme("arXiv:0000.00000 section 1")
+    def headed(at: Place) -> Wiring:
+        """x + F(x)"""
+        return Wiring(inner_scale=Learned(1.0, per="head"))
+
+    assert find("headed").wire(AT, {}).inner_scale == Learned(1.0, per="head")
+    with pytest.raises(ConfigError, match="scheme 'headed': a feed-forward sublayer has no heads"):
+        find("headed").wire(Place("ffn", "decoder", 1, 0, 4), {})
+
+
+def test_facts_of_a_stack_are_declared_follow_depth_or_are_an_option(
+    own_registry: dict[str, Scheme],
+) -> None:
+    @scheme("none", dense=True, embedding_gain=lambda at: 1 / at.depth)
+    def private(at: Place, *, embedding_norm: bool = False) -> Wiring:
+        """x + F(x)"""
+        return Wiring()
+
+    rule, first = find("private"), Place("self", "decoder", 1, 2, 5)
+    assert rule.stack(first, {}) == StackFacts(dense=True, embedding_gain=0.2)
+    assert rule.stack(first, {"embedding_norm": True}).embedding_norm
+    assert rule.stack(Place("self", "encoder", 1, 2, 5), {}).embedding_gain == 0.5
+    assert (rule.status, rule.init, rule.families) == ("own", "Xavier", FAMILIES)

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from harness.errors import ConfigError
-from harness.schemes import Gain, Learned, Place, StackFacts, Wiring, on
+from harness.schemes import Gain, Learned, Place, StackFacts, Wiring, on, places
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,16 @@ def test_a_wiring_that_says_nothing_is_the_plain_residual_connection() -> None:
         branch=1.0,
         bypass=0.0,
         input_scale=1.0,
+        inner_scale=1.0,
+        output_scale=1.0,
         gain=Gain(1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+        lr=1.0,
+        norm_lr=1.0,
+        eps=1.0,
     )
-    assert not StackFacts().final_norm
+    assert StackFacts() == StackFacts(
+        final_norm=False, embedding_norm=False, embedding_gain=1.0, dense=False
+    )
     assert on("sum", "input") == {"input", "sum"}
 
 
@@ -68,6 +75,48 @@ def test_records_are_frozen_and_hashable(record: object, field: str) -> None:
 def test_a_misspelt_norm_site_and_a_number_that_is_none_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"norms: unknown site 'sums' \(did you mean 'sum'\?\)"):
         Wiring(norms=frozenset({"sums"}))  # type: ignore[arg-type]
-    for wrong in ({"branch": math.nan}, {"skip": Learned(math.inf)}, {"bypass": math.inf}):
+    for wrong in (
+        *({"branch": math.nan}, {"skip": Learned(math.inf)}, {"bypass": math.inf}),
+        *({"lr": math.inf}, {"eps": math.nan}, {"inner_scale": Learned(math.nan, per="head")}),
+    ):
         with pytest.raises(ConfigError, match="a number of the wiring is not finite"):
             Wiring(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_negative_factor_and_a_coefficient_out_of_place_are_refused() -> None:
+    for factor in ("lr", "norm_lr", "eps"):
+        with pytest.raises(ConfigError, match="lr, norm_lr and eps are factors from 0 on"):
+            Wiring(**{factor: -1.0})  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match="skip: only inner_scale and output_scale tell heads apart"
+    ):
+        Wiring(skip=Learned(1.0, per="head"))
+    with pytest.raises(ConfigError, match="branch: only a skip is profiled"):
+        Wiring(branch=Learned(1.0, profiled=True))
+
+
+def test_the_learned_coefficients_are_named() -> None:
+    heads, skip = Learned(1.0, per="head"), Learned(0.5)
+    assert Wiring().learned == {}
+    assert Wiring(skip=skip, branch=2.0, inner_scale=heads).learned == {
+        "skip": skip,
+        "inner_scale": heads,
+    }
+
+
+@pytest.mark.parametrize(
+    ("encoders", "decoders", "family", "order"),
+    [
+        (2, 0, "encoder", ["1self", "1ffn", "2self", "2ffn"]),
+        (0, 1, "decoder", ["1self", "1ffn"]),
+        (1, 1, "encoder_decoder", ["1self", "1ffn", "1self", "1cross", "1ffn"]),
+    ],
+)
+def test_places_are_all_sublayers_in_the_order_of_the_data(
+    encoders: int, decoders: int, family: str, order: list[str]
+) -> None:
+    found = list(places(encoders, decoders))
+    assert [f"{at.layer}{at.sublayer}" for at in found] == order
+    assert {at.family for at in found} == {family}
+    counts = {at.stack: sum(other.stack == at.stack for other in found) for at in found}
+    assert all(at.sublayers == counts[at.stack] for at in found)

@@ -190,6 +190,16 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "scheme_options.init: expected one of xavier, released, got 'Xavier'",
     ),
     # Fields that do not go together.
+    (
+        {"scheme": "keel"},
+        "model.family: scheme 'keel' is defined for encoder and decoder, not for "
+        "'encoder_decoder'; choose another family or scheme",
+    ),
+    (
+        {"scheme": "t_fixup", "model.family": "decoder"},
+        "model.family: scheme 't_fixup' is defined for encoder_decoder, not for 'decoder'; "
+        "choose another family or scheme",
+    ),
     ({"model.heads": 3}, "model.heads: 3 does not divide model.width 16; choose a divisor"),
     (
         {"model.family": "encoder", "data.name": "recall"},
@@ -333,6 +343,7 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"optim.betas": Typed("[0.9, 0.98]")}),
     ({}, {"optim.betas": [0.9, 0.98]}),
     ({}, {"model.decoder_depth": 2}),
+    ({}, {"model.qk_norm": False}),
     ({}, {"model.decoder_depth": Typed("2")}),
     ({}, {"scheme": Typed("deepnorm"), "model.family": Typed("encoder_decoder")}),
     ({}, {"data.name": Typed("reverse"), "train.precision": Typed("32")}),
@@ -373,6 +384,7 @@ def test_two_spellings_are_one_cell(one: dict[str, Any], other: dict[str, Any]) 
         {"scheme": "post_norm"},
         {"scheme_options": {"beta": False}},
         {"model.decoder_depth": 3},
+        {"model.qk_norm": True},
         {"data.symbols": 17},
         {"optim.betas": [0.98, 0.9]},
         {"train.accumulation": 2},

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.optim import Optimizer
 
 from harness.data import tasks
+from harness.model.layers import Factors
+from harness.schemes import all_schemes
 from harness.training.config import Config, Optim
 from harness.training.optim import optimizer, rate_factor
 from harness.training.train import build, train
@@ -94,11 +97,14 @@ def test_clipping_changes_an_sgd_run(config: Callable[..., Config]) -> None:
 
 def free_of_decay(name: str) -> bool:
     """Norms, biases and learned coefficients, by their names."""
-    return ".norms." in name or ".norm." in name or name.endswith((".bias", ".skip", ".branch"))
+    learned = (".bias", ".skip", ".branch", ".inner_scale", ".output_scale")
+    return "norm" in name or ".dense." in name or name.endswith(learned)
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
-@pytest.mark.parametrize("scheme", ["post_norm", "pre_norm", "rezero", "b2t", "deepnorm"])
+@pytest.mark.parametrize(
+    "scheme", [s for s, rule in all_schemes().items() if "encoder_decoder" in rule.families]
+)
 def test_only_matrices_decay(kind: str, scheme: str, config: Callable[..., Config]) -> None:
     changes = {"scheme": scheme, "optim.name": kind, "optim.weight_decay": 0.5, "optim.lr": 0.1}
     c = config(changes | {"model.family": "encoder_decoder"})
@@ -113,7 +119,7 @@ def test_only_matrices_decay(kind: str, scheme: str, config: Callable[..., Confi
     still = {name for name, p in model.named_parameters() if torch.equal(p, before[name])}
     assert still == {name for name in before if free_of_decay(name)}
     gates = {name for name in still if name.endswith(".branch")}
-    assert bool(gates) == (scheme == "rezero")
+    assert bool(gates) == (scheme in ("rezero", "layer_scale"))
 
 
 def test_every_parameter_is_optimized_once(config: Callable[..., Config]) -> None:
@@ -122,6 +128,89 @@ def test_every_parameter_is_optimized_once(config: Callable[..., Config]) -> Non
     groups = optimizer(model.parameters(), c.optim, fused=True).param_groups
     held = [id(p) for group in groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in model.parameters())
+
+
+# Factors on rate and epsilon
+
+
+def factored(c: Config) -> tuple[Any, Optimizer]:
+    model = build(c, VOCABULARIES)
+    return model, optimizer(model.parameters(), c.optim, fused=True, factors=model.factors())
+
+
+def test_without_factors_there_are_the_two_groups_of_decay(config: Callable[..., Config]) -> None:
+    for scheme in ("deepnorm", "rezero", "admin", "normformer", "dlcl"):
+        _, steps = factored(config({"scheme": scheme, "optim.weight_decay": 0.5}))
+        assert [g["weight_decay"] for g in steps.param_groups] == [0.5, 0.0], scheme
+        assert {(g["lr"], g["eps"]) for g in steps.param_groups} == {(3e-3, 1e-8)}, scheme
+
+
+# name of the scheme, its options, and (rate, epsilon) of a matrix, a bias and a norm's gain at 4
+# layers, as factors: arXiv:2505.01618 Table 1 with m = 4 / 2, and design.md section 8
+FACTORED = [
+    ("complete_p", {}, (1.0, 0.5), (1.0, 0.5), (1.0, 0.5)),
+    ("complete_p", {"exponent": 0.5}, (2**-0.5, 2**-0.5), (2**-0.5, 2**-0.5), (2**-0.5, 2**-0.5)),
+    ("complete_p", {"base_depth": 1}, (1.0, 0.25), (1.0, 0.25), (1.0, 0.25)),
+    ("deepnorm", {"norm_lr": "depth"}, (1.0, 1.0), (1.0, 1.0), (8**-0.5, 1.0)),
+]
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize(("scheme", "options", "matrix", "bias", "norm"), FACTORED)
+def test_a_schemes_factors_reach_the_optimizer(
+    scheme: str,
+    options: dict[str, Any],
+    matrix: tuple[float, float],
+    bias: tuple[float, float],
+    norm: tuple[float, float],
+    kind: str,
+    config: Callable[..., Config],
+) -> None:
+    changes = {"scheme": scheme, "scheme_options": options, "model.depth": 4, "optim.name": kind}
+    model, steps = factored(config(changes | {"optim.weight_decay": 0.5, "model.qk_norm": True}))
+    held = {id(p): group for group in steps.param_groups for p in group["params"]}
+    assert len(held) == len(list(model.parameters()))
+    for name, parameter in model.named_parameters():
+        group, block = held[id(parameter)], ".blocks." in name
+        own = matrix if parameter.ndim == 2 else norm if "norm" in name else bias
+        lr, eps = own if block else (1.0, 1.0)
+        assert group["lr"] == pytest.approx(3e-3 * lr, rel=1e-12), name
+        if kind != "sgd":
+            assert group["eps"] == pytest.approx(1e-8 * eps, rel=1e-12), name
+        assert group["weight_decay"] == (0.5 if parameter.ndim == 2 else 0.0), name
+    assert steps.param_groups[0]["lr"] == 3e-3  # what is logged
+
+
+def test_a_schedule_multiplies_each_groups_own_rate(config: Callable[..., Config]) -> None:
+    # One SGD step at half the rate: norms move by their factor of it, everything else by all of it.
+    changes = {"optim.name": "sgd", "optim.lr": 0.5, "optim.warmup_steps": 2, "train.steps": 1}
+    moved = {}
+    for norm_lr in ("published", "depth"):
+        c = config(changes | {"scheme_options": {"norm_lr": norm_lr}})
+        with pytest.MonkeyPatch.context() as patch:
+            built: list[Any] = []
+            patch.setattr(
+                "harness.training.train.build", lambda *a, b=built: b.append(build(*a)) or b[-1]
+            )
+            curves = train(c, HERE).curves
+        assert curves.values["lr"] == [0.25]
+        start = dict(build(c, VOCABULARIES).named_parameters())
+        moved[norm_lr] = {n: (p - start[n]).detach() for n, p in built[0].named_parameters()}
+    for name, step in moved["published"].items():
+        factor = 4**-0.5 if ".norms." in name else 1.0  # four sublayers
+        torch.testing.assert_close(moved["depth"][name], factor * step, rtol=1e-3, atol=1e-7)
+
+
+def test_an_epsilon_of_its_own_changes_the_step() -> None:
+    weights = [torch.nn.Parameter(torch.ones(1, 1)) for _ in range(2)]
+    for weight in weights:
+        weight.grad = torch.full((1, 1), 1e-3)
+    options = Optim(lr=0.1, eps=1e-3)
+    factors = {weights[1]: Factors(lr=0.5, eps=3.0)}
+    optimizer(weights, options, fused=True, factors=factors).step()
+    # Adam's first step is lr g / (|g| + eps)
+    assert 1 - weights[0].item() == pytest.approx(0.1 * 1e-3 / 2e-3, rel=1e-3)
+    assert 1 - weights[1].item() == pytest.approx(0.05 * 1e-3 / 4e-3, rel=1e-3)
 
 
 def test_adam_folds_decay_into_the_gradient_and_adamw_does_not() -> None:

@@ -1,7 +1,6 @@
 """A run's record: repeatable bit for bit, complete, right about its cost, and golden per scheme."""
 
 import hashlib
-import itertools
 import json
 import re
 import subprocess
@@ -13,8 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+import harness.training.train
 from harness.data import tasks
 from harness.data.baselines import losses as baseline_losses
+from harness.data.batches import as_batch
+from harness.model.initialise import calibrate
 from harness.schemes import all_schemes
 from harness.training.config import PROTOCOL, Config
 from harness.training.train import Trained, train
@@ -257,6 +259,53 @@ GOLDEN: dict[tuple[str, str, str], tuple[float, float, float]] = {
     ("rezero", "decoder", '{"final_norm": true}'): (3.027346, 0.1275783, 2.676089),
     ("deepnorm", "decoder", '{"alpha": false}'): (3.045603, 0.929431, 2.714174),
     ("deepnorm", "encoder_decoder", '{"beta": false}'): (2.826599, 0.8587978, 2.752005),
+    ("deepnorm_glm", "decoder", "{}"): (3.042347, 0.6290766, 2.710659),
+    ("admin", "decoder", "{}"): (2.99119, 0.9991473, 2.7723),
+    ("admin", "encoder_decoder", "{}"): (2.814972, 1.071356, 2.763182),
+    ("ds_init", "decoder", "{}"): (2.974107, 1.201822, 2.78712),
+    ("ds_init", "encoder_decoder", "{}"): (2.726067, 0.9233358, 2.671062),
+    ("mix_norm", "decoder", "{}"): (2.903996, 0.9515878, 2.719408),
+    ("mix_norm", "encoder_decoder", "{}"): (2.708898, 0.8226849, 2.843233),
+    ("keel", "decoder", "{}"): (2.908781, 0.9755596, 2.742717),
+    ("sub_norm", "decoder", "{}"): (3.129414, 1.829038, 2.477258),
+    ("sub_norm", "encoder_decoder", "{}"): (2.87076, 1.466866, 2.775895),
+    ("normformer", "decoder", "{}"): (3.140995, 1.725158, 2.615331),
+    ("normformer", "encoder_decoder", "{}"): (3.050032, 1.605713, 2.823437),
+    ("reordered", "decoder", "{}"): (2.914575, 1.469093, 2.719127),
+    ("reordered", "encoder_decoder", "{}"): (2.853151, 0.8629432, 2.742894),
+    ("sandwich", "decoder", "{}"): (2.836306, 1.573663, 2.644925),
+    ("sandwich", "encoder_decoder", "{}"): (2.717663, 1.29583, 2.714833),
+    ("peri_norm", "decoder", "{}"): (2.838789, 1.770146, 2.658477),
+    ("peri_norm", "encoder_decoder", "{}"): (2.699322, 1.258095, 2.754979),
+    ("norm_scaling", "decoder", "{}"): (2.893552, 0.9138958, 2.724165),
+    ("norm_scaling", "encoder_decoder", "{}"): (2.722807, 0.9488606, 2.854629),
+    ("layer_scale", "decoder", "{}"): (3.014131, 0.1818883, 2.694253),
+    ("layer_scale", "encoder_decoder", "{}"): (2.921864, 0.298083, 2.658092),
+    ("complete_p", "decoder", "{}"): (2.903996, 0.9515878, 2.719408),
+    ("complete_p", "encoder_decoder", "{}"): (2.708898, 0.8226849, 2.843233),
+    ("dlcl", "decoder", "{}"): (2.973378, 0.4791939, 2.699648),
+    ("dlcl", "encoder_decoder", "{}"): (2.873216, 0.6464794, 2.767352),
+    ("t_fixup", "encoder_decoder", "{}"): (3.068524, 1.491768, 2.661766),
+    ("deepnorm", "encoder_decoder", '{"encoder_constant": "torchscale"}'): (
+        2.930196,
+        0.8764955,
+        2.73065,
+    ),
+    ("deepnorm", "encoder_decoder", '{"norm_lr": "depth"}'): (2.935609, 0.860452, 2.717559),
+    ("admin", "encoder_decoder", '{"init": "log"}'): (2.819273, 0.860455, 2.779816),
+    ("admin", "decoder", '{"init": "constant"}'): (3.022069, 0.7724607, 2.742282),
+    ("ds_init", "decoder", '{"init": "released"}'): (2.967711, 1.037953, 2.761444),
+    ("mix_norm", "decoder", '{"share": 0.5}'): (2.946346, 1.032184, 2.774174),
+    ("normformer", "decoder", '{"head_scale": "none"}'): (3.140995, 1.725137, 2.615202),
+    ("normformer", "decoder", '{"head_scale": "released"}'): (3.140995, 1.725197, 2.618778),
+    ("normformer", "decoder", '{"residual_scale": true}'): (3.140995, 1.729464, 2.622473),
+    ("peri_norm", "decoder", '{"embedding_norm": false}'): (2.836306, 1.573663, 2.644925),
+    ("complete_p", "decoder", '{"base_depth": 1}'): (2.957044, 0.5513186, 2.704079),
+    ("complete_p", "decoder", '{"base_depth": 1, "exponent": 0.5}'): (
+        2.932002,
+        0.7238709,
+        2.717011,
+    ),
 }
 
 
@@ -286,11 +335,32 @@ def test_golden_training_step(
 
 def test_every_published_scheme_has_golden_runs() -> None:
     published = {
-        name
+        (name, family)
         for name, rule in all_schemes().items()
-        if rule.function.__module__ == "harness.schemes.catalogue"
+        if rule.function.__module__.startswith("harness.schemes.")
+        for family in rule.families
+        if family != "encoder"
     }
     golden = {(scheme, family) for scheme, family, options in GOLDEN if options == "{}"}
-    assert golden == set(itertools.product(published, ("decoder", "encoder_decoder"))), (
-        "Add the golden runs of a new scheme: GOLDEN in this file."
-    )
+    assert golden == published, "Add the golden runs of a new scheme: GOLDEN in this file."
+
+
+def test_a_profiled_scheme_is_set_by_the_first_training_batch(
+    config: Callable[..., Config], models: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = config(PAIR | {"scheme": "admin", "train.steps": 0})
+    train(c, HERE)
+    task = tasks.load(c.data, HERE, c.model.family, c.train.length)
+    again = harness.training.train.build(c, task.vocabularies)
+    batch = as_batch(task.train(c.seed, 0, c.train.batch))
+    for stack in ("encoder", "decoder"):
+        found = [r.skip.tolist() for b in models[0].stacks[stack].blocks for r in b.values()]
+        assert found[0] == [1.0] * 16
+        starts = [own[0] for own in found]
+        assert all(own == [own[0]] * 16 for own in found)
+        assert starts == sorted(set(starts))  # every sublayer adds variance
+        other = [r.skip for b in again.stacks[stack].blocks for r in b.values()]
+        assert all(bool((skip == 1).all()) for skip in other)
+    calibrate(again, *batch.model_inputs)
+    for set_by_train, set_here in zip(models[0].residuals, again.residuals, strict=True):
+        assert torch.equal(set_by_train.skip, set_here.skip)
