@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from harness import cli_schemes
 from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
 
 if TYPE_CHECKING:
@@ -193,42 +194,6 @@ def plot(
 
 
 @app.command()
-def schemes(as_json: JsonOption = False) -> None:
-    """List the catalogue of residual schemes."""
-    from harness.analysis.report import catalogue, text
-
-    rows = catalogue()
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-    else:
-        head = list(rows[0])
-        typer.echo(text(head, [[str(row[name]) for name in head] for row in rows]), nl=False)
-
-
-@app.command()
-def show(
-    scheme: Annotated[str, typer.Argument(metavar="SCHEME")],
-    encoders: Annotated[int | None, typer.Option(min=1, help="encoder layers")] = None,
-    decoders: Annotated[int | None, typer.Option(min=1, help="decoder layers")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
-    from harness.analysis.report import constants, described, text, usual_sizes
-
-    if encoders is None and decoders is None:
-        encoders, decoders = usual_sizes(scheme)
-    rows = constants(scheme, encoders or 0, decoders or 0)
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-    else:
-        shown = [
-            [f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
-        ]
-        typer.echo(text(list(rows[0]), shown), nl=False)
-        typer.echo(described(scheme), err=True)
-
-
-@app.command()
 def ui(
     state: StateOption = STATE,
     port: Annotated[int, typer.Option(min=1, max=65535)] = 5000,
@@ -237,6 +202,10 @@ def ui(
     from harness.commands import serve
 
     raise typer.Exit(serve(state, port))
+
+
+for command in (cli_schemes.schemes, cli_schemes.show, cli_schemes.check):
+    app.command()(command)
 
 
 def main() -> None:

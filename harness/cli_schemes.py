@@ -1,0 +1,81 @@
+"""The commands on schemes: the catalogue, one scheme's numbers, and whether it conforms."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from harness.errors import ConfigError
+
+JsonOption = Annotated[bool, typer.Option("--json")]
+SchemeName = Annotated[str, typer.Argument(metavar="SCHEME")]
+
+
+def schemes(as_json: JsonOption = False) -> None:
+    """List the catalogue of residual schemes."""
+    from harness.analysis.report import catalogue, text
+
+    rows = catalogue()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        head = list(rows[0])
+        typer.echo(text(head, [[str(row[name]) for name in head] for row in rows]), nl=False)
+
+
+def show(
+    scheme: SchemeName,
+    encoders: Annotated[int | None, typer.Option(min=1, help="encoder layers")] = None,
+    decoders: Annotated[int | None, typer.Option(min=1, help="decoder layers")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
+    from harness.analysis.report import constants, described, text, usual_sizes
+
+    if encoders is None and decoders is None:
+        encoders, decoders = usual_sizes(scheme)
+    rows = constants(scheme, encoders or 0, decoders or 0)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        shown = [
+            [f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
+        ]
+        typer.echo(text(list(rows[0]), shown), nl=False)
+        typer.echo(described(scheme), err=True)
+
+
+def check(
+    scheme: SchemeName,
+    study: Annotated[
+        str | None, typer.Option(metavar="STUDY", help="the study file that declares it")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=V", help="an option of the scheme")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that a scheme keeps what every scheme promises; exit code 1 where it does not."""
+    from harness.fields import Typed
+    from harness.sweep.study import load
+    from harness.training.conformance import conform
+
+    if study:
+        load(study)
+    options = {}
+    for text in option or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--option {text}: expected name=v")
+        options[name] = Typed(value)
+    findings = []
+    for finding in conform(scheme, options):
+        findings.append(finding)
+        if not as_json:
+            verdict = f"FAILED: {finding.problem}" if finding.problem else "ok"
+            typer.echo(f"{finding.family:16} {finding.check}: {verdict}")
+    if as_json:
+        typer.echo(json.dumps([each._asdict() for each in findings], indent=2))
+    failed = sum(bool(each.problem) for each in findings)
+    typer.echo(f"{scheme}: {len(findings)} checks, {failed} failed", err=True)
+    raise typer.Exit(1 if failed else 0)
