@@ -1,6 +1,6 @@
 """How deep can an encoder-decoder be trained, each scheme at the rate that suits it best?"""
 
-from harness.analysis.figures import depth_curve, gradient_depth, outcome_map, rate_depth
+from harness.analysis.figures import depth_curve, gradient_depth, rate_depth
 from harness.sweep import Study
 
 STUDY = Study(
@@ -12,4 +12,4 @@ STUDY = Study(
     },
     tune={"optim.lr": [3e-4, 1e-3, 3e-3, 1e-2], "seeds": [100, 101]},
 )
-FIGURES = [depth_curve, outcome_map, rate_depth, gradient_depth]
+FIGURES = [depth_curve, rate_depth, gradient_depth]

@@ -113,6 +113,8 @@ def depth_axis(ax: Axes, ticks: Mapping[float, str]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda depth, _: ticks.get(round(depth), "")))
     ax.grid(False, axis="x")
+    if any("-" in text for text in ticks.values()):
+        ax.tick_params(axis="x", labelsize=6.5)  # 12-12 beside 18-18
 
 
 def heightless(norm: float, least: float = UNDERFLOW) -> str:
@@ -141,6 +143,8 @@ def strip(
     inset.grid(False)
     inset.set_facecolor("#f4f4f4")
     inset.spines[:].set_visible(False)
+    if size := ax.xaxis.get_tick_params().get("labelsize"):
+        inset.tick_params(axis="x", labelsize=size)
     if below:
         inset.set_xlabel(ax.get_xlabel())
         ax.set_xlabel("")
