@@ -1,6 +1,9 @@
 # Needs Python 3.11+ and make; everything else goes into .venv, from constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
+# What the cross-checks compare with, installed bare, as no extra could say: torchscale asks for an old
+# timm, whose torchvision does not import beside this torch.
+CROSSCHECKS := torchscale
 
 .PHONY: study test test-all bench ci clean
 
@@ -29,6 +32,7 @@ ci: test study
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt torch setuptools
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(CROSSCHECKS)
 	touch $@
 
 clean:

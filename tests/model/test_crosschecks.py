@@ -1,10 +1,15 @@
 """Whole stacks beside implementations of other people: the same weights, the same outputs.
 
+torch's own layers are always there. torchscale (Microsoft, the authors of DeepNorm and Sub-LN) is
+installed by the Makefile; without it its tests are skipped.
+
 Letters: B batch, T target length, S source length, D width.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,7 +17,8 @@ from torch import Tensor, nn
 
 from harness.model.layers import Context
 from harness.model.transformer import Stack
-from tests.model.test_equations import FFN, HEADS, WIDTH, built
+from harness.schemes import find, places
+from tests.model.test_equations import FAMILIES, FFN, HEADS, WIDTH, built
 
 # (family, stack): the decoder of a pair has cross-attention.
 ALONE = [("encoder", "encoder"), ("decoder", "decoder")]
@@ -111,3 +117,119 @@ def test_stacks_are_those_of_torch(
             given.x_BTD, mask=future_TT, src_key_padding_mask=~given.tokens_BT, is_causal=causal
         )
     agree(stack, given, theirs_BTD, tolerance=1e-10)
+
+
+# torchscale
+
+TORCHSCALE = {"deepnorm": {"deepnorm": True}, "sub_norm": {"subln": True}}
+
+
+@pytest.fixture(scope="module")
+def torchscale() -> Callable[..., nn.Module]:
+    """A function that builds one of its stacks.
+
+    It imports a few functions for training on many machines and for stochastic depth, which no
+    forward pass here calls, from packages that need another torch: empty modules stand for them.
+    """
+    pytest.importorskip("torchscale", reason="torchscale is not installed: see the Makefile")
+    with pytest.MonkeyPatch.context() as patch:
+        unused = {
+            "timm.models.layers": ["drop_path"],
+            "fairscale.nn": ["checkpoint_wrapper", "wrap"],
+        }
+        for path, names in unused.items():
+            parts = path.split(".")
+            for length in range(1, len(parts) + 1):
+                module = ModuleType(".".join(parts[:length]))
+                patch.setitem(sys.modules, module.__name__, module)
+            for name in names:
+                setattr(module, name, None)
+        patch.setitem(sys.modules, "apex", None)  # its LayerNorm, where installed, needs a GPU
+        from torchscale.architecture import config, decoder, encoder
+
+    def build(family: str, name: str, **flags: bool) -> nn.Module:
+        encoders, decoders = FAMILIES[family]
+        kinds = {"encoder": encoders, "decoder": decoders}
+        sizes = {"embed_dim": WIDTH, "attention_heads": HEADS, "ffn_embed_dim": FFN}
+        given: dict[str, Any] = {f"{kind}_{size}": n for kind in kinds for size, n in sizes.items()}
+        given |= {f"{kind}_layers": layers for kind, layers in kinds.items()}
+        make = {
+            "encoder": config.EncoderConfig,
+            "decoder": config.DecoderConfig,
+            "encoder_decoder": config.EncoderDecoderConfig,
+        }[family]
+        given |= {"activation_fn": "relu", "layernorm_eps": 1e-5, "subln": False, **flags}
+        stack = {"encoder": encoder.Encoder, "decoder": decoder.Decoder}[name]
+        torch.manual_seed(8)
+        return stack(make(**given), is_encoder_decoder=family == "encoder_decoder")
+
+    return build
+
+
+def torchscale_parts(layer: nn.Module, kind: str) -> tuple[dict[str, nn.Module], dict[str, Any]]:
+    """Its linear maps by our roles, and its norms by our sites; one of the norms stands where the
+    scheme has it."""
+    if kind == "ffn":
+        linears = {"up": layer.ffn.fc1, "down": layer.ffn.fc2}
+        return linears, {"inner": layer.ffn.ffn_layernorm, "own": layer.final_layer_norm}
+    name = {"self": "self_attn", "cross": "encoder_attn"}[kind]
+    f, own = getattr(layer, name), getattr(layer, f"{name}_layer_norm")
+    linears = {"q": f.q_proj, "k": f.k_proj, "v": f.v_proj, "o": f.out_proj}
+    return linears, {"inner": f.inner_attn_ln, "own": own}
+
+
+@of_every_stack
+@pytest.mark.parametrize("scheme", TORCHSCALE)
+def test_stacks_are_those_of_torchscale(
+    scheme: str, family: str, name: str, given: Given, torchscale: Callable[..., nn.Module]
+) -> None:
+    stack = built(scheme, {}, "layernorm", family).stacks[name]
+    theirs = torchscale(family, name, **TORCHSCALE[scheme])
+    for layer, block in zip(theirs.layers, stack.blocks, strict=True):
+        for kind, residual in block.items():
+            linears, norms = torchscale_parts(layer, kind)
+            for role, linear in linears.items():
+                copy(linear, getattr(residual.f, role))
+            if kind == "cross" and scheme == "sub_norm":
+                # Ours has a second norm here too; torchscale has it in self-attention only.
+                assert norms["inner"] is None
+                del residual.norms["inner"]
+            for site, norm in residual.norms.items():
+                copy(norms["inner" if site == "inner" else "own"], norm)
+    if scheme == "sub_norm":
+        copy(theirs.layer_norm, stack.norm)
+    if name == "encoder":
+        theirs_BTD = theirs(
+            None, encoder_padding_mask=~given.tokens_BT, token_embeddings=given.x_BTD
+        )["encoder_out"]
+    else:
+        memory = {"encoder_out": given.memory_BSD, "encoder_padding_mask": ~given.tokens_BS}
+        theirs_BTD, _ = theirs(
+            torch.zeros(given.x_BTD.shape[:2]),
+            token_embeddings=given.x_BTD,
+            encoder_out=memory if family == "encoder_decoder" else None,
+            features_only=True,
+        )
+    # Its softmax and activations are float32 whatever the model's.
+    agree(stack, given, theirs_BTD, tolerance=1e-5)
+
+
+@of_every_stack
+@pytest.mark.parametrize("scheme", TORCHSCALE)
+def test_gains_are_the_factors_that_torchscale_puts_on_its_own_draws(
+    scheme: str, family: str, name: str, torchscale: Callable[..., nn.Module]
+) -> None:
+    # Only the factors: its draws are torch's defaults, ours Xavier's.
+    options = {"encoder_constant": "torchscale"} if scheme == "deepnorm" else {}
+    plain, scaled = torchscale(family, name), torchscale(family, name, **TORCHSCALE[scheme])
+    for at in places(*FAMILIES[family]):
+        if at.stack != name:
+            continue
+        gain = find(scheme).wire(at, options).gain
+        before, after = (
+            torchscale_parts(theirs.layers[at.layer - 1], at.sublayer)[0]
+            for theirs in (plain, scaled)
+        )
+        for role, linear in before.items():
+            expected = getattr(gain, role) * linear.weight
+            torch.testing.assert_close(after[role].weight, expected, rtol=1e-12, atol=0)
