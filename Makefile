@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # What the cross-checks compare with, installed bare, as no extra could say: torchscale asks for an old
-# timm, whose torchvision does not import beside this torch.
-CROSSCHECKS := torchscale
+# timm, whose torchvision does not import beside this torch. The last five are x-transformers' needs.
+CROSSCHECKS := torchscale x-transformers einops einx frozendict loguru torch-einops-utils
 
 .PHONY: study test test-all bench ci clean
 

@@ -1,7 +1,7 @@
 """Whole stacks beside implementations of other people: the same weights, the same outputs.
 
-torch's own layers are always there. torchscale (Microsoft, the authors of DeepNorm and Sub-LN) is
-installed by the Makefile; without it its tests are skipped.
+torch's own layers are always there. torchscale (Microsoft, the authors of DeepNorm and Sub-LN) and
+x-transformers (lucidrains) are installed by the Makefile; without them their tests are skipped.
 
 Letters: B batch, T target length, S source length, D width.
 """
@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from harness.model.layers import Context
+from harness.model.layers import Attention, Context, FeedForward
 from harness.model.transformer import Stack
 from harness.schemes import find, places
 from tests.model.test_equations import FAMILIES, FFN, HEADS, WIDTH, built
@@ -233,3 +233,105 @@ def test_gains_are_the_factors_that_torchscale_puts_on_its_own_draws(
         for role, linear in before.items():
             expected = getattr(gain, role) * linear.weight
             torch.testing.assert_close(after[role].weight, expected, rtol=1e-12, atol=0)
+
+
+# x-transformers: what of its flags is a scheme of ours, given a stack's depth. It has none for
+# sums without norms, second skips, norms of the output alone, or factors by layer; its learned
+# combinations of layers depend on the input.
+
+X_TRANSFORMERS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "post_norm": lambda depth: {"pre_norm": False},
+    "pre_norm": lambda depth: {},
+    "sandwich": lambda depth: {"sandwich_norm": True},
+    "deepnorm": lambda depth: {"pre_norm": False, "scale_residual_constant": (2 * depth) ** 0.25},
+    "admin": lambda depth: {"pre_norm": False, "scale_residual": True},
+    "layer_scale": lambda depth: {"use_layerscale": True},
+    "complete_p": lambda depth: {"depth_scale_residual": 2 / depth},
+    "keel": lambda depth: {"pre_and_post_norm": True, "scale_residual_constant": 2.0 * depth},
+    "normformer": lambda depth: {
+        "sandwich_norm": True,
+        "ff_post_act_ln": True,
+        "attn_head_scale": True,
+        "cross_attn_head_scale": False,
+    },
+}
+# In a pair DeepNorm's numbers are others, and KEEL has none.
+SETTINGS = [
+    (scheme, *stack)
+    for scheme in X_TRANSFORMERS
+    for stack in (ALONE if scheme in ("deepnorm", "keel") else STACKS)
+]
+
+
+@pytest.fixture(scope="module")
+def x_transformers() -> ModuleType:
+    # This import ignores warnings: theirs is of a torch function that they still use.
+    return pytest.importorskip(
+        "x_transformers", reason="x-transformers is not installed: see the Makefile"
+    )
+
+
+def unbiased(stack: Stack) -> None:
+    """Takes the biases that x-transformers lacks: those of attention and of norms."""
+    for module in stack.modules():
+        if isinstance(module, Attention):
+            for role in "qkvo":
+                getattr(module, role).bias.zero_()
+        elif isinstance(module, nn.LayerNorm):
+            module.bias.zero_()
+
+
+def copy_gamma(theirs: nn.Module, gamma: Tensor) -> None:
+    theirs.gamma.copy_(gamma - float(theirs.unit_offset))
+
+
+@pytest.mark.parametrize(("scheme", "family", "name"), SETTINGS, ids=map("-".join, SETTINGS))
+def test_stacks_are_those_of_x_transformers(
+    scheme: str, family: str, name: str, given: Given, x_transformers: ModuleType
+) -> None:
+    stack = built(scheme, {}, "layernorm", family).stacks[name]
+    unbiased(stack)
+    flags = X_TRANSFORMERS[scheme](len(stack.blocks))
+    if scheme == "keel":  # its first layer is another, for which there is no flag
+        del stack.blocks[0]
+    cross = "cross" in stack.blocks[0]
+    theirs = {"encoder": x_transformers.Encoder, "decoder": x_transformers.Decoder}[name](
+        dim=WIDTH,
+        depth=len(stack.blocks),
+        heads=HEADS,
+        attn_dim_head=WIDTH // HEADS,
+        ff_mult=FFN / WIDTH,
+        ff_custom_activation=nn.ReLU(),
+        cross_attend=cross,
+        **flags,
+    )
+    residuals = [residual for block in stack.blocks for residual in block.values()]
+    for (norms, f, skip), residual in zip(theirs.layers, residuals, strict=True):
+        wiring = residual.wiring
+        if scheme == "normformer" and "output" not in wiring.norms:
+            norms[1] = None  # the flag means every sublayer, the paper self-attention alone
+        if scheme == "layer_scale":
+            copy_gamma(f, residual.branch)
+        if scheme == "admin":
+            skip.residual_scale.copy_(residual.skip)
+        f = getattr(f, "fn", f)  # inside its factor
+        if isinstance(residual.f, FeedForward):
+            up, down = (part for part in f.modules() if isinstance(part, nn.Linear))
+            copy(up, residual.f.up)
+            copy(down, residual.f.down)
+            inner = f.ff[1]
+        else:
+            for role, linear in zip("qkvo", (f.to_q, f.to_k, f.to_v, f.to_out), strict=True):
+                linear.weight.copy_(getattr(residual.f, role).weight)
+            if scheme == "normformer" and "output" in wiring.norms:
+                f.head_scale_params.copy_(residual.inner_scale[None, :, None, None])
+            inner = None
+        sites = {"input": norms[0], "output": norms[1], "sum": norms[2], "inner": inner}
+        for site, norm in residual.norms.items():
+            copy_gamma(sites[site], norm.weight)
+    if stack.norm is not None:
+        copy_gamma(theirs.final_norm, stack.norm.weight)
+
+    context = {"context": given.memory_BSD, "context_mask": given.tokens_BS} if cross else {}
+    # Its softmax, too, is float32.
+    agree(stack, given, theirs(given.x_BTD, mask=given.tokens_BT, **context), tolerance=1e-5)
