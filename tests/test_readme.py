@@ -1,8 +1,12 @@
 """Every command in the README runs, and every number in it is what the rows give."""
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pandas as pd
@@ -80,6 +84,30 @@ def test_an_exponent_is_what_the_committed_rows_give(scheme: str, pattern: str, 
     (runs, column) = next((p.panel.runs, p.column) for p in parts if p.title == "decoder-only")
     law = laws.power(pd.DataFrame(runs[runs["scheme"] == scheme]), column)
     assert words.format(law) in README, words.format(law)
+
+
+def test_a_scheme_published_as_the_guide_says_is_known_to_every_command(tmp_path: Path) -> None:
+    (told,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    points = tomllib.loads(told)["project"]["entry-points"]["harness.schemes"]
+    (module,) = points.values()
+    package = tmp_path / module.partition(".")[0]
+    package.mkdir()
+    (tmp_path / f"{module.replace('.', '/')}.py").write_text(dict(STUDIES)["mine.py"])
+    info = tmp_path / "my_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my_package\nVersion: 1.0\n")
+    lines = [f"{name} = {target}" for name, target in points.items()]
+    (info / "entry_points.txt").write_text("[harness.schemes]\n" + "\n".join(lines))
+    path = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    for words in (
+        "schemes",
+        "show halved --decoders 2",
+        "run smoke --only seed=0 --set scheme=halved",
+    ):
+        command = [sys.executable, "-m", "harness", *words.split()]
+        done = subprocess.run(command, env=path, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "halved" in done.stdout + done.stderr or words.startswith("run")
 
 
 def test_links_to_files_lead_somewhere() -> None:

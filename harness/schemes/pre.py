@@ -28,6 +28,7 @@ def sub_norm(at: Place) -> Wiring:
 
     One stack: g = (ln 2N)^(1/2). Encoder of a pair: (ln(2N) ln(3M) / 3)^(1/2). Decoder of a pair:
     (ln 3M)^(1/2), but 1 in cross-attention. `Magneto` and `Sub-LN` are other names of it.
+    Differs: cross-attention has the second norm too, where torchscale leaves it out.
     """
     square = math.log(at.sublayers)
     if at.paired and at.stack == "encoder":
