@@ -30,19 +30,15 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
-    from harness.analysis.report import constants, described, text, usual_sizes
+    from harness.analysis import report
 
-    if encoders is None and decoders is None:
-        encoders, decoders = usual_sizes(scheme)
-    rows = constants(scheme, encoders or 0, decoders or 0)
+    sizes = (encoders or 0, decoders or 0) if encoders or decoders else report.usual_sizes(scheme)
+    said = report.numbers(scheme, *sizes)
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        typer.echo(json.dumps(said, indent=2))
     else:
-        shown = [
-            [f"{v:.4f}" if isinstance(v, float) else str(v) for v in row.values()] for row in rows
-        ]
-        typer.echo(text(list(rows[0]), shown), nl=False)
-        typer.echo(described(scheme), err=True)
+        typer.echo(report.numbers_text(said), nl=False)
+        typer.echo(report.described(scheme), err=True)
 
 
 def check(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,15 +128,19 @@ def test_commands_that_read_import_no_torch(arguments: list[str], tmp_path: Path
 
 def test_show_prints_four_decimals_layer_by_layer() -> None:
     done = harness("show", "deepnorm", "--encoders", "18", "--decoders", "18")
-    lines = [line.split() for line in done.stdout.splitlines()]
+    lines = [line.split() for line in done.stdout.split("\n\n")[0].splitlines()]
     assert len(lines) == 1 + 18 * 2 + 18 * 3
     ones = ["1.0000", "0.0000", "1.0000", "1.0000", "1.0000"]
     assert lines[1] == ["encoder", "1", "self", "sum", "1.9987", *ones, *["0.3526"] * 4]
     assert lines[-1] == ["decoder", "18", "ffn", "sum", "2.7108", *ones, *["0.2608"] * 4]
 
 
+def shown_rows(*arguments: str) -> list[dict[str, Any]]:
+    return json.loads(harness("show", *arguments, "--json").stdout)["sublayers"]
+
+
 def test_show_tells_one_stack_from_a_pair_and_gives_json() -> None:
-    rows = json.loads(harness("show", "rezero", "--decoders", "2", "--json").stdout)
+    rows = shown_rows("rezero", "--decoders", "2")
     assert [(r["stack"], r["layer"], r["sublayer"]) for r in rows] == [
         ("decoder", 1, "self"),
         ("decoder", 1, "ffn"),
@@ -146,15 +151,26 @@ def test_show_tells_one_stack_from_a_pair_and_gives_json() -> None:
 
 
 def test_show_names_further_numbers_where_there_are_any() -> None:
-    rows = json.loads(harness("show", "complete_p", "--decoders", "6", "--json").stdout)
+    rows = shown_rows("complete_p", "--decoders", "6")
     # the rate's factor is 1 at the exponent of the paper's name, and so is no column
     assert {(r["branch"], r["eps"]) for r in rows} == {(1 / 3, 1 / 3)}
     assert not {"lr", "norm_lr", "inner_scale"} & set(rows[0])
-    heads = json.loads(harness("show", "normformer", "--decoders", "1", "--json").stdout)
+    heads = shown_rows("normformer", "--decoders", "1")
     assert [r["inner_scale"] for r in heads] == ["learned from 1 a head", 1.0]
-    profiled = json.loads(harness("show", "admin", "--encoders", "1", "--json").stdout)
+    profiled = shown_rows("admin", "--encoders", "1")
     assert {r["skip"] for r in profiled} == {"learned from one batch a channel"}
     assert "lr" not in profiled[0]
+
+
+def test_show_counts_the_parameters_that_post_norm_has_not() -> None:
+    ends = {
+        "post_norm": "0 (norms 0, learned 0)",
+        "pre_norm": "128 (norms 128, learned 0)",  # gain and bias of the final norm
+        "rezero": "-510 (norms -512, learned 2)",  # a gate a layer, and none of the four norms
+    }
+    for scheme, end in ends.items():
+        last = harness("show", scheme, "--encoders", "2").stdout.splitlines()[-1]
+        assert last == f"parameters beyond post_norm at width 64: {end}"
 
 
 def test_show_says_on_stderr_where_it_was_read_and_what_its_options_are() -> None:
@@ -166,10 +182,8 @@ def test_show_says_on_stderr_where_it_was_read_and_what_its_options_are() -> Non
 
 
 def test_show_draws_the_stacks_that_a_scheme_is_defined_for() -> None:
-    stacks = {line.split()[0] for line in harness("show", "keel").stdout.splitlines()[1:]}
-    assert stacks == {"decoder"}
-    stacks = {line.split()[0] for line in harness("show", "t_fixup").stdout.splitlines()[1:]}
-    assert stacks == {"encoder", "decoder"}
+    assert {row["stack"] for row in shown_rows("keel")} == {"decoder"}
+    assert {row["stack"] for row in shown_rows("t_fixup")} == {"encoder", "decoder"}
     refused = harness("show", "keel", "--encoders", "2", "--decoders", "2")
     assert refused.returncode == 2
     assert refused.stderr == (

@@ -4,12 +4,16 @@ import csv
 import inspect
 import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pandas as pd
 
 from harness.analysis.records import OUTCOMES
-from harness.schemes import FAMILIES, Learned, all_schemes, find, places
+from harness.schemes import FAMILIES, Learned, Scheme, all_schemes, find, places
+
+# The model that added parameters are counted in; its norms are LayerNorms.
+REFERENCE_WIDTH, REFERENCE_HEADS, REFERENCE_FFN = 64, 4, 256
 
 
 def show(points: pd.DataFrame, axes: list[str], form: str) -> str:
@@ -151,6 +155,68 @@ def constants(name: str, encoders: int, decoders: int) -> list[dict[str, object]
             for row in rows:
                 del row[column]
     return rows
+
+
+def added_parameters(name: str, encoders: int, decoders: int) -> dict[str, int]:
+    """How many parameters a scheme has beyond Post-Norm's, in the reference model."""
+    norms, learned = _parameters(find(name), encoders, decoders)
+    plain, _ = _parameters(find("post_norm"), encoders, decoders)
+    return {"norms": norms - plain, "learned": learned, "all": norms - plain + learned}
+
+
+def _parameters(scheme: Scheme, encoders: int, decoders: int) -> tuple[int, int]:
+    """Of norms, and of learned coefficients: what the model room makes of wirings and facts."""
+    channels, learned = 0, 0
+    shared: set[tuple[str, int, str]] = set()  # by a layer's sublayers
+    for at in places(encoders, decoders):
+        wiring = scheme.wire(at, {})
+        inner = REFERENCE_FFN if at.sublayer == "ffn" else REFERENCE_WIDTH
+        channels += sum(inner if site == "inner" else REFERENCE_WIDTH for site in wiring.norms)
+        for coefficient, value in wiring.learned.items():
+            if value.per == "layer":
+                shared.add((at.stack, at.layer, coefficient))
+                continue
+            width = inner if coefficient == "inner_scale" else REFERENCE_WIDTH
+            learned += {"sublayer": 1, "channel": width, "head": REFERENCE_HEADS}[value.per]
+        if at.layer == 1 and at.sublayer == "self":
+            facts, layers = scheme.stack(at, {}), at.depth
+            whole = facts.embedding_norm + facts.final_norm + layers * facts.dense
+            channels += whole * REFERENCE_WIDTH
+            learned += facts.dense * (layers + 1) * (layers + 2) // 2  # 1 + ... + (layers + 1)
+    return 2 * channels, learned + len(shared)  # a norm has a gain and a bias a channel
+
+
+def numbers(name: str, encoders: int, decoders: int) -> dict[str, Any]:
+    """All that is known of a scheme at a depth without building it."""
+    return {
+        "sublayers": constants(name, encoders, decoders),
+        "added_parameters": added_parameters(name, encoders, decoders),
+    }
+
+
+def numbers_text(said: Mapping[str, Any]) -> str:
+    """The numbers as a table with a line below; and a table of the signature, if there is one."""
+    added = said["added_parameters"]
+    parts = [
+        _table(said["sublayers"], "{:.4f}"),
+        f"parameters beyond post_norm at width {REFERENCE_WIDTH}: {added['all']} "
+        f"(norms {added['norms']}, learned {added['learned']})\n",
+    ]
+    if "signature" in said:
+        parts.append(_table(said["signature"], "{:.3g}"))
+    return "\n".join(parts)
+
+
+def _table(rows: list[dict[str, object]], form: str) -> str:
+    """Decimals by a format; what has no value is empty."""
+    cells = [
+        [
+            form.format(v) if isinstance(v, float) else "" if v is None else str(v)
+            for v in row.values()
+        ]
+        for row in rows
+    ]
+    return text(list(rows[0]), cells)
 
 
 def _coefficient(value: float | Learned) -> float | str:
