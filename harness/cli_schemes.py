@@ -1,6 +1,7 @@
 """The commands on schemes: the catalogue, one scheme's numbers, and whether it conforms."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,14 +29,20 @@ def show(
     encoders: Annotated[int | None, typer.Option(min=1, help="encoder layers")] = None,
     decoders: Annotated[int | None, typer.Option(min=1, help="decoder layers")] = None,
     as_json: JsonOption = False,
+    signature: Annotated[bool, typer.Option("--signature", help="measure over depth")] = False,
+    results: Annotated[Path, typer.Option("--results", help="for its figure")] = Path("results"),
 ) -> None:
     """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
     from harness.analysis import report
 
     sizes = (encoders or 0, decoders or 0) if encoders or decoders else report.usual_sizes(scheme)
     said = report.numbers(scheme, *sizes)
+    if signature:
+        from harness.signature import sign
+
+        said["signature"] = sign(scheme, *sizes, results)
     if as_json:
-        typer.echo(json.dumps(said, indent=2))
+        typer.echo(json.dumps(said if signature else said["sublayers"], indent=2))
     else:
         typer.echo(report.numbers_text(said), nl=False)
         typer.echo(report.described(scheme), err=True)
@@ -52,10 +59,13 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Check that a scheme keeps what every scheme promises; exit code 1 where it does not."""
+    import torch
+
     from harness.fields import Typed
     from harness.sweep.study import load
     from harness.training.conformance import conform
 
+    torch.set_num_threads(1)
     if study:
         load(study)
     options = {}

@@ -107,6 +107,7 @@ def test_help_answers_within_half_a_second() -> None:
         ["--help"],
         ["schemes"],
         ["show", "deepnorm"],
+        ["show", "deepnorm", "--json"],
         ["status", "smoke"],
         ["table", "smoke"],
         ["plot", "smoke"],
@@ -136,7 +137,7 @@ def test_show_prints_four_decimals_layer_by_layer() -> None:
 
 
 def shown_rows(*arguments: str) -> list[dict[str, Any]]:
-    return json.loads(harness("show", *arguments, "--json").stdout)["sublayers"]
+    return json.loads(harness("show", *arguments, "--json").stdout)
 
 
 def test_show_tells_one_stack_from_a_pair_and_gives_json() -> None:

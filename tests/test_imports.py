@@ -16,12 +16,13 @@ FREE = {"harness", "harness.errors", "harness.fields"}  # for all to import
 # These import what they like, and no room imports them.
 TOP = {
     *("harness.cli", "harness.cli_schemes", "harness.commands", "harness.session"),
+    "harness.signature",
     "harness.__main__",
 }
 
 # Where a third party may be imported: rooms, or single files.
 CONTAINED = {
-    "torch": {"model", "data", "training", "session", "sweep/worker"},
+    "torch": {"model", "data", "training", "session", "signature", "cli_schemes", "sweep/worker"},
     "lightning": {"training", "data"},
     "optuna": {"sweep/ledger"},
     "sqlalchemy": {"sweep/ledger"},
