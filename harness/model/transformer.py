@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from harness.model.layers import Attention, Context, Factors, FeedForward, MakeNorm, Residual
-from harness.schemes import Place, StackFacts, Wiring
+from harness.schemes import Place, StackFacts, Wiring, kinds
 
 NORMS: dict[str, MakeNorm] = {
     "layernorm": nn.LayerNorm,
@@ -119,13 +119,11 @@ class Transformer(nn.Module):
         for stack, layers in (("encoder", encoders), ("decoder", decoders)):
             if not layers:
                 continue
-            reads = paired and stack == "decoder" and cross_attention
-            kinds = ("self", "cross", "ffn") if reads else ("self", "ffn")
             blocks = []
             for layer in range(1, layers + 1):
                 shared: dict[str, nn.Parameter] = {}
                 block = Block()
-                for kind in kinds:
+                for kind in kinds(stack, cross=paired and cross_attention):
                     wiring = wire(Place(kind, stack, layer, encoders, decoders))
                     f = _function(kind, stack, width, heads, ffn, make if qk_norm else None)
                     block[kind] = Residual(f, wiring, make, width, dropout, shared)

@@ -9,6 +9,7 @@ from harness.schemes.wiring import (
     Place,
     StackFacts,
     Wiring,
+    kinds,
     on,
     places,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Wiring",
     "all_schemes",
     "find",
+    "kinds",
     "on",
     "places",
     "scheme",

@@ -50,7 +50,7 @@ class Place:
     @property
     def sublayers(self) -> int:
         """Sublayers of the stack this place is in."""
-        return self.depth * (3 if self.paired and self.stack == "decoder" else 2)
+        return self.depth * len(kinds(self.stack, cross=self.paired))
 
     @property
     def last(self) -> bool:
@@ -58,13 +58,18 @@ class Place:
         return self.sublayer == "ffn"
 
 
+def kinds(stack: Stack, *, cross: bool) -> tuple[Sublayer, ...]:
+    """A layer's sublayers, in order; `cross` says whether decoders attend to an encoder."""
+    return ("self", "cross", "ffn") if cross and stack == "decoder" else ("self", "ffn")
+
+
 def places(encoders: int, decoders: int) -> Iterator[Place]:
     """Every sublayer of a model, in the order in which data flows."""
-    for stack, layers in (("encoder", encoders), ("decoder", decoders)):
-        kinds = ("self", "cross", "ffn") if stack == "decoder" and encoders else ("self", "ffn")
+    sizes: dict[Stack, int] = {"encoder": encoders, "decoder": decoders}
+    for stack, layers in sizes.items():
         for layer in range(1, layers + 1):
-            for kind in kinds:
-                yield Place(kind, stack, layer, encoders, decoders)  # type: ignore[arg-type]
+            for kind in kinds(stack, cross=encoders > 0):
+                yield Place(kind, stack, layer, encoders, decoders)
 
 
 @dataclass(frozen=True)
