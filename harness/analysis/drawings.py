@@ -23,7 +23,9 @@ from harness.analysis.looks import look
 
 WIDTH, HEIGHT = 6.5, 4.0  # inches: a column of text
 UNDERFLOW = 1e-30  # below this a norm is float32 dust, and squeezes the rest of a log axis
+SMALLEST = 1e-300  # for axes on which a norm may be as small as it is
 GREY = "#5a5a5a"
+DOTTED = (0, (1, 1.5))
 STYLE = {
     "svg.hashsalt": "harness",
     "savefig.dpi": 150,
@@ -174,7 +176,7 @@ def bars(
 
 def level(ax: Axes, value: float, text: str, *, above: bool) -> None:
     """A horizontal line, named in the right margin where no data can be."""
-    ax.axhline(value, color=GREY, linestyle=(0, (1, 1.5)), linewidth=1.0, zorder=1)
+    ax.axhline(value, color=GREY, linestyle=DOTTED, linewidth=1.0, zorder=1)
     ax.annotate(
         text,
         (1, value),
@@ -185,6 +187,16 @@ def level(ax: Axes, value: float, text: str, *, above: bool) -> None:
         fontsize=6.5,
         color=GREY,
     )
+
+
+def chart(ax: Axes, columns: Sequence[str], rows: Sequence[str]) -> None:
+    """The frame of a map: named columns and rows, the first row on top."""
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    ax.tick_params(length=0)
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
 
 
 def tile(ax: Axes, column: int, row: int, kind: str, text: str) -> None:

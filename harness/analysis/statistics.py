@@ -3,6 +3,7 @@
 What tables, claims and figures count in the same way. No matplotlib, no torch.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,12 @@ def interval(values: Iterable[float]) -> tuple[float, float, float]:
     else:
         low, high = stats.bootstrap((sample,), np.mean, rng=0).confidence_interval
     return mean, float(low), float(high)
+
+
+def geometric_means(values: "pd.Series[float]", by: "pd.Series[float]") -> "pd.Series[float]":
+    """By key; one value that is empty leaves its key without a mean."""
+    logs = values.map(math.log, na_action="ignore").groupby(by)
+    return logs.agg(lambda seeds: seeds.mean(skipna=False)).map(math.exp)
 
 
 def points(table: Table, by: Sequence[str] | None = None) -> pd.DataFrame:

@@ -8,9 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
-from harness.analysis.figures.plot import STACKS, caption, figure, join, mark_runs, slots, strips
-from harness.analysis.records import Table
-from harness.analysis.statistics import BOOTSTRAP_FROM, by_scheme, panels, points, verdict
+from harness.analysis.figures.plot import caption, figure, join, mark_runs, slots, strips
+from harness.analysis.records import STACKS, Table
+from harness.analysis.statistics import (
+    BOOTSTRAP_FROM,
+    by_scheme,
+    geometric_means,
+    panels,
+    points,
+    verdict,
+)
 
 
 def _named(table: Table, axes: list[Axes], columns: int) -> list[bool]:
@@ -78,12 +85,7 @@ def outcome_map(table: Table) -> Figure:
                 )
                 if len(runs) + len(missing):
                     drawings.tile(ax, column, row, *verdict(runs, len(missing)))
-        ax.set(xlim=(-0.5, len(panel.ticks) - 0.5), ylim=(len(schemes) - 0.5, -0.5))
-        ax.set_xticks(range(len(panel.ticks)), list(panel.ticks.values()))
-        ax.set_yticks(range(len(schemes)), schemes)
-        ax.tick_params(length=0)
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
+        drawings.chart(ax, list(panel.ticks.values()), schemes)
         ax.set_title(panel.title)
         ax.set_xlabel(drawings.depth_label(panel.ticks))
     return sheet
@@ -111,10 +113,8 @@ def gradient_depth(table: Table) -> Figure:
         names = runs[column].map(drawings.heightless)
         mark_runs(ax, panel, runs[names == ""], column)
         for scheme, rows in by_scheme(runs):
-            logs = np.log(rows[column].where(names == ""))
-            # One seed without a height leaves its depth without a mean.
-            means = logs.groupby(rows["depth"]).agg(lambda seeds: seeds.mean(skipna=False))
-            join(ax, panel, scheme, np.exp(means))
+            heights = rows[column].where(names == "")
+            join(ax, panel, scheme, geometric_means(heights, rows["depth"]))
         unplaced.append(runs.assign(name=names)[names != ""])
         when = "at step 0" if end else "window median"
         ax.set_title(", ".join(filter(None, (stack, when, panel.title))))

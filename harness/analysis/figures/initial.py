@@ -1,19 +1,16 @@
 """Figures of models as they are drawn: a norm over depth, for each kind of stack."""
 
-import math
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis import drawings, laws, looks
-from harness.analysis.figures.plot import STACKS, caption, figure, strips
-from harness.analysis.records import Table
-from harness.analysis.statistics import by_scheme
+from harness.analysis.figures.plot import caption, figure, strips
+from harness.analysis.records import STACKS, Table
+from harness.analysis.statistics import by_scheme, geometric_means
 
-SMALLEST = 1e-300  # on these axes a norm may be as small as it is
-DASHED, DOTTED = (0, (4, 2)), (0, (1, 1.5))
+DASHED = (0, (4, 2))
 
 
 def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: bool) -> Figure:
@@ -40,22 +37,20 @@ def _page(table: Table, title: str, pattern: str, label: str, *notes: str, log: 
 
 def _heightless(part: laws.Part) -> pd.DataFrame:
     """Runs without a place on the axis, one a depth and scheme, named by what they are."""
-    runs = part.panel.runs.assign(name=_names(part, part.panel.runs))
+    runs = part.panel.runs.assign(name=_names(part.panel.runs[part.column]))
     return runs[runs["name"] != ""].drop_duplicates(["name", "depth", "scheme"])
 
 
-def _names(part: laws.Part, runs: pd.DataFrame) -> "pd.Series[str]":
-    return runs[part.column].map(lambda norm: drawings.heightless(norm, SMALLEST))
+def _names(norms: "pd.Series[float]") -> "pd.Series[str]":
+    return norms.map(lambda norm: drawings.heightless(norm, drawings.SMALLEST))
 
 
 def _scheme(ax: Axes, scheme: str, x: "pd.Series[float]", y: "pd.Series[float]") -> None:
     """Every seed as a dot, the geometric mean as a line with markers."""
     seen = looks.look(scheme)
-    x, y = x[y.index], y.where(y.map(lambda norm: drawings.heightless(norm, SMALLEST)) == "")
+    y = y.where(_names(y) == "")
     ax.plot(x, y, ".", ms=3, mew=0, color=seen.color, alpha=0.35, rasterized=True)
-    # One seed without a height leaves its depth without a mean.
-    logs = y.map(math.log, na_action="ignore").groupby(x)
-    means = logs.agg(lambda seeds: seeds.mean(skipna=False)).map(math.exp)
+    means = geometric_means(y, x)
     ax.plot(means.index, means, **seen.line)
     ax.plot(means.index, means, **seen.point(filled=True, size=4))
 
@@ -63,7 +58,7 @@ def _scheme(ax: Axes, scheme: str, x: "pd.Series[float]", y: "pd.Series[float]")
 def _fit(ax: Axes, part: laws.Part) -> None:
     """Post-Norm's factor a layer, and what papers predict for it from the first depth on."""
     post = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
-    post = post[_names(part, post) == ""]
+    post = post[_names(post[part.column]) == ""]
     law = laws.geometric(post, part.column)
     if not law.n:  # no seed has two depths
         return
@@ -76,7 +71,7 @@ def _fit(ax: Axes, part: laws.Part) -> None:
     depths = np.linspace(first["depth"].iloc[0], post["depth"].max())
     start = np.log(first[part.column]).mean()
     factors = laws.predictions(part.sublayers).values()
-    for factor, dashes in zip(factors, (DASHED, DOTTED), strict=True):
+    for factor, dashes in zip(factors, (DASHED, drawings.DOTTED), strict=True):
         predicted = np.exp(start + np.log(factor) * (depths - depths[0]))
         ax.plot(depths, predicted, color=drawings.GREY, linestyle=dashes, linewidth=1)
     ax.set(xlim=frame[0], ylim=frame[1])

@@ -40,7 +40,7 @@ def placement(table: Table) -> Figure:
             ax.set_title(panel.title)
             for level in ("baseline_loss", "reference_loss"):
                 value = panel.runs[level].mean()
-                ax.axvline(value, color=drawings.GREY, linestyle=(0, (1, 1.5)), zorder=1)
+                ax.axvline(value, color=drawings.GREY, linestyle=drawings.DOTTED, zorder=1)
         else:
             ax.set_xlim(-0.03, 1.03)
     return sheet

@@ -19,7 +19,6 @@ from harness.analysis.records import Table
 from harness.analysis.statistics import Panel, by_scheme, points
 from harness.errors import ConfigError, MissingRuns, did_you_mean
 
-STACKS = ("encoder", "decoder")
 ALWAYS = ("scheme", "seed", "encoder_layers", "decoder_layers", "outcome", "final_loss")
 Render = Callable[[Table], Figure]
 

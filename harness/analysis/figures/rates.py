@@ -51,12 +51,8 @@ def rate_depth(table: Table) -> Figure:
             _draw_row(ax, row, [tried[tried[path] == rate] for rate in rates], seeds)
             for column in [rates.index(rate) for rate in chosen]:
                 drawings.frame(ax, column, row)
-        ax.set(xlim=(-0.5, len(rates) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-        ax.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-        ax.set_yticks(range(len(rows)), [", ".join(map(str, values)) for values in rows])
-        ax.tick_params(length=0)
-        ax.grid(False)
-        ax.spines[:].set_visible(False)
+        names = [", ".join(map(str, values)) for values in rows]
+        drawings.chart(ax, [f"{rate:g}" for rate in rates], names)
         ax.set_title(scheme)
         ax.set_xlabel(path)
     sheet.supylabel(", ".join(others), fontsize=8)

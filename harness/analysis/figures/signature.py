@@ -16,7 +16,6 @@ from harness.analysis.looks import Look, look
 
 PALE = "#a0a0a0"
 HEIGHT = 2.9  # inches
-SMALLEST = 1e-300  # on these axes a norm may be as small as it is
 # Of a block: whether its marker is filled, and its size.
 BLOCKS = {"first": (True, 5.0), "middle": (True, 2.8), "last": (False, 4.2)}
 
@@ -79,10 +78,10 @@ def _point(block: str, own: Look) -> dict[str, Any]:
 
 def _line(ax: Axes, rows: pd.DataFrame, column: str, own: Look) -> None:
     values = rows[column].astype(float)
-    y = values.where(values.map(lambda v: drawings.heightless(v, SMALLEST)) == "")
+    y = values.where(values.map(lambda v: drawings.heightless(v, drawings.SMALLEST)) == "")
     ax.plot(rows["depth"], y, **own.line, linewidth=1.0)
     block = column.partition("_")[2] or "first"
-    ax.plot(rows["depth"], y, **_point(block, own), label=column)
+    ax.plot(rows["depth"], y, **_point(block, own))
 
 
 def _name_heightless(ax: Axes, frame: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -91,7 +90,7 @@ def _name_heightless(ax: Axes, frame: pd.DataFrame, columns: Sequence[str]) -> N
         f"{scheme}, {column.partition('_')[2] or column} at {depth}: {why}"
         for column in columns
         for scheme, depth, value in zip(frame["scheme"], frame["depth"], frame[column], strict=True)
-        if (why := drawings.heightless(math.nan if value is None else value, SMALLEST))
+        if (why := drawings.heightless(math.nan if value is None else value, drawings.SMALLEST))
     ]
     ax.text(0.03, 0.03, "\n".join(lines), transform=ax.transAxes, va="bottom", fontsize=6)
 
