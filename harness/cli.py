@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness import cli_schemes
+from harness.cli_schemes import JsonOption
 from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
 
 if TYPE_CHECKING:
@@ -35,10 +36,7 @@ ResultsOption = Annotated[Path, typer.Option("--results", help="runs.csv, curves
 DataOption = Annotated[
     Path, typer.Option("--data", envvar="HARNESS_DATA", help="folder of corpora")
 ]
-JsonOption = Annotated[bool, typer.Option("--json")]
 STATE, RESULTS, DATA = Path(".harness"), Path("results"), Path("data")
-
-
 PreferOption = Annotated[
     str | None, typer.Option("--prefer", metavar="results|ledger", help="which of two is right")
 ]

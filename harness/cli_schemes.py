@@ -65,9 +65,9 @@ def check(
     from harness.sweep.study import load
     from harness.training.conformance import conform
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # models this small gain nothing from more
     if study:
-        load(study)
+        load(study)  # declares its schemes
     options = {}
     for text in option or []:
         name, equals, value = text.partition("=")

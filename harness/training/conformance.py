@@ -28,6 +28,7 @@ from harness.training.train import build
 DEPTHS = (1, 2, 6, 48, 200)  # at which gradients are to be finite
 MOVED = 0.1  # standard deviation by which parameters leave their start
 CLOSE = 1e-9  # relative, in float64
+SYMBOLS = 6  # of the task's alphabet
 NEAR = 0.05  # relative, of a standard deviation measured on 4,096 draws or more
 
 
@@ -93,8 +94,11 @@ def _config(
 ) -> Config:
     model = {"family": family, "depth": depth, "width": width, "heads": 2, "ffn": 2 * width}
     given = {
-        **{"scheme": scheme, "scheme_options": dict(options), "seed": seed, "model": model},
-        "data": {"name": "reverse", "symbols": 6, "valid_sequences": 4},
+        "scheme": scheme,
+        "scheme_options": dict(options),
+        "seed": seed,
+        "model": model,
+        "data": {"name": "reverse", "symbols": SYMBOLS, "valid_sequences": 4},
         "optim": {"lr": 1e-3},
         "train": {"steps": 1, "batch": 4, "length": 6},
     }
@@ -197,8 +201,9 @@ def _factors(case: Case) -> Iterator[str]:
             for parameter in map_.parameters():
                 group = group_of[id(parameter)]
                 expected = (factor * options.lr, w.eps * options.eps)
-                if (group["lr"], group["eps"]) != expected:
-                    yield f"{name}: rate and epsilon {group['lr']:g}, {group['eps']:g}"
+                found = (group["lr"], group["eps"])
+                if found != expected:
+                    yield f"{name}: (rate, epsilon) is {found}, expected {expected}"
 
 
 @check("maps are named as in every scheme")
@@ -250,7 +255,7 @@ def _causal(case: Case) -> Iterator[str]:
         return
     tokens_BT, _, *source = case.batch.model_inputs
     other_BT = tokens_BT.clone()
-    other_BT[:, -1] = (other_BT[:, -1] + 1) % 6
+    other_BT[:, -1] = (other_BT[:, -1] + 1) % SYMBOLS  # another token
     with torch.no_grad():
         one, two = (case.model.features(t, None, *source) for t in (tokens_BT, other_BT))
     if not torch.allclose(one[:, :-1], two[:, :-1], rtol=CLOSE, atol=CLOSE):
