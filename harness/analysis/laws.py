@@ -119,7 +119,8 @@ def _slopes(runs: pd.DataFrame, column: str, x: Iterable[float]) -> tuple[list[f
 
 def first_block(table: Table) -> pd.DataFrame:
     """By kind of stack, as text: Post-Norm's factor a layer at its first block with its interval,
-    what papers predict, and what cross-attention's measured variance s^2 does: (1 + s^2)^(-1/2)."""
+    what papers predict, and (1 + s^2)^(-1/2), s^2 the measured mean square of what cross-attention
+    adds over that of what it is added to."""
     rows = []
     for part in parts(table, "grad_norm_first_{}_init"):
         runs = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]

@@ -82,7 +82,7 @@ def admin(at: Place, *, init: Literal["profiled", "log", "constant"] = "profiled
     `init = "log"` and `"constant"` are admin-torch's closed forms, which read no batch: with n
     sublayers, ((n + 1) / ln(n + 1) - 1)^(1/2) and n^(1/2).
     Differs: where the authors run twice, one pass of the first training batch sets each omega;
-    theirs is a pair, here one stack is profiled the same way.
+    they have pairs alone, here a single stack is profiled in the same way.
     """
     n = at.sublayers
     if init == "profiled":

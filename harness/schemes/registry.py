@@ -65,12 +65,17 @@ class Scheme:
             )
 
     def wire(self, at: Place, options: Mapping[str, Any]) -> Wiring:
+        """The wiring of a place; ConfigError for one that no model has."""
         self.serve(at.family)
         wiring = self.function(at, **options)
         if not isinstance(wiring, Wiring):
-            raise ConfigError(f"scheme {self.name!r}: expected a Wiring, got {wiring!r}")
+            raise ConfigError(
+                f"scheme {self.name!r}: expected a Wiring, got {wiring!r}; return one"
+            )
         if at.sublayer == "ffn" and any(c.per == "head" for c in wiring.learned.values()):
-            raise ConfigError(f"scheme {self.name!r}: a feed-forward sublayer has no heads")
+            raise ConfigError(
+                f"scheme {self.name!r}: a feed-forward sublayer has no heads; choose another `per`"
+            )
         return wiring
 
     def stack(self, at: Place, options: Mapping[str, Any]) -> StackFacts:

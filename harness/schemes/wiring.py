@@ -106,6 +106,7 @@ class Gain:
 
 
 def on(*sites: Site) -> frozenset[Site]:
+    """Sites of norms, as `Wiring.norms` has them."""
     return frozenset(sites)
 
 
@@ -136,7 +137,10 @@ class Wiring:
             value = getattr(self, name)
             numbers.append(value.init if isinstance(value, Learned) else value)
             if name in ("skip", "branch") and name in self.learned and value.per == "head":
-                raise ConfigError(f"{name}: only inner_scale and output_scale tell heads apart")
+                raise ConfigError(
+                    f"{name}: only inner_scale and output_scale tell heads apart; "
+                    "choose another `per`"
+                )
             if name in self.learned and name != "skip" and value.profiled:
                 raise ConfigError(f"{name}: only a skip is profiled")
         if not all(math.isfinite(number) for number in numbers):

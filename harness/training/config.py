@@ -179,7 +179,7 @@ class Config(Strict):
             return {**self.rule.options, **self.scheme_options}[rest]
         if path == "model.decoder_depth":
             return self.model.decoders  # said or not, it is what the cell has
-        if path == "model.cross_attention":
+        if path == "model.cross_attention":  # a single stack has none, whatever was said
             return self.model.cross_attention and self.model.family == "encoder_decoder"
         value = getattr(self, head)
         return getattr(value, rest) if rest else value

@@ -222,7 +222,7 @@ def _gradient_columns(curves: Curves, stream: StreamProbe, config: Config) -> di
 
 
 def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
-    """At step 0: gradient norms of each stack's last block, and cross-attention's variance."""
+    """At step 0: gradient norms of each stack's last block, and what cross-attention adds."""
     columns: dict[str, Any] = {}
     for stack, down in initial.down.items():
         columns |= {

@@ -1033,7 +1033,9 @@ def test_rate_depth_names_another_axis() -> None:
 def test_a_study_without_tuning_has_no_rate_depth(table: Table) -> None:
     with pytest.raises(MissingRuns) as error:
         figures.rate_depth(replace(table, tuned=(), tuning=None))
-    assert str(error.value) == "quick: figure 'rate_depth' has no tuning to draw"
+    assert str(error.value) == (
+        "quick: figure 'rate_depth' has no tuning to draw; declare `tune` in the study"
+    )
 
 
 @pytest.mark.parametrize(

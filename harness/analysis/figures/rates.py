@@ -17,7 +17,8 @@ def rate_depth(table: Table) -> Figure:
     rate at which every seed trained."""
     trials = table.tuning
     if trials is None:
-        raise MissingRuns(f"{table.study}: figure 'rate_depth' has no tuning to draw")
+        what = f"{table.study}: figure 'rate_depth' has no tuning to draw"
+        raise MissingRuns(f"{what}; declare `tune` in the study")
     if len(trials.tuned) != 1:
         raise ConfigError(f"{table.study}: figure 'rate_depth' draws one tuned path, not more")
     (path,) = trials.tuned
