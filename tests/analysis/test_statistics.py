@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis.records import Table
-from harness.analysis.statistics import interval, panels, points
+from harness.analysis.statistics import geometric_means, interval, panels, points
 
 NAN = float("nan")
 PLAN = ["scheme", "scheme_options", "family", "encoder_layers", "decoder_layers", "seed"]
@@ -19,6 +19,12 @@ def table(rows: list[dict[str, object]], axes: tuple[str, ...]) -> Table:
     runs = pd.DataFrame([base | {"outcome": "trained"} | row for row in rows])
     missing = runs.iloc[:0].reindex(columns=list(dict.fromkeys([*PLAN, *axes])))
     return Table("study", axes, runs, pd.DataFrame(), missing)
+
+
+def test_one_empty_value_leaves_its_key_without_a_geometric_mean() -> None:
+    values, keys = pd.Series([1.0, 100.0, 4.0, NAN]), pd.Series([6.0, 6.0, 12.0, 12.0])
+    means = geometric_means(values, keys)
+    assert means[6.0] == pytest.approx(10.0) and math.isnan(means[12.0])
 
 
 def test_interval_is_students_t_below_ten_values() -> None:
