@@ -6,7 +6,7 @@ A seed draws the same first layers at every depth, so its depths belong together
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,7 @@ def _all_parts(table: Table, pattern: str) -> Iterator[Part]:
         cells = pd.concat([panel.runs, panel.missing])
         first = cells.iloc[0]
         pair = first["family"] == "encoder_decoder"
-        crossed = str(first.get("model.cross_attention", pair)) == "True"
+        crossed = _crossed(panel.runs, first)
         said = ("family ", "cross_attention ")  # in words of our own
         others = [word for word in panel.title.split(", ") if not word.startswith(said)]
         for stack in STACKS:
@@ -85,6 +85,14 @@ def _all_parts(table: Table, pattern: str) -> Iterator[Part]:
             )
             title = ", ".join(filter(None, [title, *others]))
             yield Part(title, 3 if cross else 2, part, pattern.format(stack))
+
+
+def _crossed(runs: pd.DataFrame, first: "pd.Series[Any]") -> bool:
+    """Whether decoders read their encoder: as an axis says, or what was measured of it."""
+    if pd.notna(said := first.get("model.cross_attention")):
+        return str(said) == "True"
+    measured = runs.get("branch_variance_cross")
+    return measured is None or runs.empty or bool(measured.notna().any())
 
 
 def geometric(runs: pd.DataFrame, column: str) -> Law:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from importlib.metadata import entry_points
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Typed, number
@@ -110,13 +110,15 @@ def scheme(
         if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
             raise ConfigError(f"scheme {name!r} is defined already; choose another name")
         try:
-            get_type_hints(function)
+            hints = get_type_hints(function)
         except NameError as error:
             raise ConfigError(f"scheme {name!r}: an annotation is unknown: {error}") from None
         for option in inspect.signature(function).parameters.values():
-            if option.annotation is option.empty:
+            hint = hints.get(option.name)
+            if hint not in (Place, bool, int, float) and get_origin(hint) is not Literal:
+                what = "no annotation" if hint is None else f"annotated as {option.annotation!r}"
                 raise ConfigError(
-                    f"scheme {name!r}: {option.name}: no annotation; say what it is: Place, bool, "
+                    f"scheme {name!r}: {option.name}: {what}; say what it is: Place, bool, "
                     "int, float or Literal[...]"
                 )
             if option.kind is option.KEYWORD_ONLY and option.default is option.empty:

@@ -1,12 +1,14 @@
 """Laws are found exactly where they hold exactly, and in their interval where there is noise."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis.laws import PAPERS, Law, geometric, power, predictions
+from harness.analysis import evidence
+from harness.analysis.laws import PAPERS, Law, geometric, parts, power, predictions
 
 NAN, INF = math.nan, math.inf
 DEPTHS = (6, 12, 24, 48, 100)
@@ -155,3 +157,15 @@ def test_predictions_are_factors_a_layer() -> None:
     assert list(predictions(2)) == list(predictions(3)) == list(PAPERS)
     assert list(predictions(2).values()) == pytest.approx([0.816497, 0.5], abs=1e-6)
     assert list(predictions(3).values()) == pytest.approx([0.816497, 0.353553], abs=1e-6)
+
+
+@pytest.mark.parametrize("crossed", ["True", "False"])
+def test_without_such_an_axis_a_decoder_reads_if_its_variance_was_measured(crossed: str) -> None:
+    table = evidence("grad_init")
+    axis = "model.cross_attention"
+    rows = table.runs[(table.runs[axis] == crossed) & (table.runs["family"] == "encoder_decoder")]
+    axes = tuple(name for name in table.axes if name != axis)
+    plain = replace(table, axes=axes, runs=rows.drop(columns=axis), missing=table.missing.iloc[:0])
+    titles = [part.title for part in parts(plain, "grad_norm_first_{}_init")]
+    alone = ["decoder of a pair, no cross-attention"]
+    assert titles == (["encoder of a pair", "decoder of a pair"] if crossed == "True" else alone)

@@ -298,3 +298,11 @@ def test_facts_of_a_stack_are_declared_follow_depth_or_are_an_option(
     assert rule.stack(first, {"embedding_norm": True}).embedding_norm
     assert rule.stack(Place("self", "encoder", 1, 2, 5), {}).embedding_gain == 0.5
     assert (rule.status, rule.init, rule.families) == ("own", "Xavier", FAMILIES)
+
+
+def test_an_option_of_a_kind_that_no_config_can_hold_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"scheme 'wordy': word: annotated as .*; say what it is"):
+
+        @scheme("none")
+        def wordy(at: Place, *, word: str = "x") -> Wiring:
+            return Wiring()
