@@ -55,7 +55,7 @@ def test_the_scheme_table_is_the_catalogue() -> None:
     assert table in README, f"put this table into the README:\n{table}"
 
 
-@pytest.mark.parametrize("study", ["depth_text", "depth_reverse", "norm_placement"])
+@pytest.mark.parametrize("study", ["depth_text", "depth_reverse"])
 def test_a_results_table_is_what_the_committed_rows_give(study: str, folder: Path) -> None:
     table, _ = run(folder, "table", study, "--format", "md")
     assert table in README, f"put this table into the README:\n{table}"

@@ -24,7 +24,7 @@ def placement(table: Table) -> Figure:
     notes = ["bar: mean and its 95 % interval where all trained", "hollow: did not train"]
     if IDLE in table.runs:
         quantities[IDLE] = "share of idle blocks"
-        notes.append("idle: removal costs under 0.01 nats")
+        notes[-1] += "\nidle: removal costs under 0.01 nats"  # a line of its own
     sheet, axes = drawings.page(
         "Schemes at one depth",
         caption(table, *notes, "grey: unigram and bigram tables"),
