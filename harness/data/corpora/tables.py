@@ -1,0 +1,173 @@
+"""Parallel corpora as files: `split<TAB>column<TAB>column...`, UTF-8, no quoting. No torch.
+
+An empty cell means that there is no translation into that column's language.
+"""
+
+import gzip
+import hashlib
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import ConfigError, did_you_mean
+
+SPLITS = ("train", "valid", "test")
+NEEDED = ("train", "valid")
+ENDINGS = (".tsv", ".tsv.gz")
+BREAKS = re.compile(r"[\t\n\r]+")
+
+Row = tuple[str, ...]
+
+
+class Corpus(NamedTuple):
+    """A file's rows in its order, one stripped cell a column; shared by all readers: not to be
+    changed."""
+
+    columns: tuple[str, ...]  # without `split`
+    splits: dict[str, list[Row]]  # train, valid, test, also where there is no test row
+    left_out: dict[str, int]  # rows by reason: empty line, no text, repeated, in training
+    sha: str  # first 12 hex digits of SHA-256 of the unpacked file
+
+
+def read(path: Path) -> Corpus:
+    """The corpus in a file; ConfigError names file, line, what is wrong and how to mend it."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a file") from None
+    return _read(path, stat.st_mtime_ns, stat.st_size)
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, .gz unpacked; ConfigError when it is not whole."""
+    try:
+        raw = path.read_bytes()
+        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"{path}: cannot be read ({why}); name a whole file") from None
+
+
+def digest(columns: Sequence[str], splits: Mapping[str, Sequence[Row]]) -> str:
+    """SHA-256 of the unpacked file that `write` would make."""
+    sha = hashlib.sha256()
+    for line in _lines(columns, splits):
+        sha.update(line)
+    return sha.hexdigest()
+
+
+def write(path: Path, columns: Sequence[str], splits: Mapping[str, Sequence[Row]]) -> str:
+    """Writes a whole file or none, the same bytes for the same rows; SHA-256 of it unpacked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")  # two may build at once
+    sha = hashlib.sha256()
+    try:
+        with temporary.open("wb") as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+                    for line in _lines(columns, splits):
+                        sha.update(line)
+                        packed.write(line)
+            else:
+                for line in _lines(columns, splits):
+                    sha.update(line)
+                    file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return sha.hexdigest()
+
+
+def _lines(columns: Sequence[str], splits: Mapping[str, Sequence[Row]]) -> Iterator[bytes]:
+    yield ("\t".join(("split", *columns)) + "\n").encode()
+    for split in SPLITS:
+        for row in splits.get(split, ()):
+            assert len(row) == len(columns)
+            cells = (BREAKS.sub(" ", cell).strip() for cell in row)
+            yield ("\t".join((split, *cells)) + "\n").encode()
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, changed: int, size: int) -> Corpus:
+    """`changed` and `size` tell a new content from one that was read before."""
+    raw = unpacked(path)
+    # Split at line feeds only: texts may hold form feeds and other separators of lines.
+    lines = _decoded(path, raw).removeprefix("\ufeff").split("\n")
+    columns = _header(path, lines[0])
+    left_out: Counter[str] = Counter()
+    rows: dict[str, dict[Row, None]] = {split: {} for split in SPLITS}
+    last = len(lines) - (lines[-1] == "")  # a line feed at the end begins no line
+    for number, line in enumerate(lines[1:last], start=2):
+        if not line.strip("\r"):
+            left_out["empty line"] += 1
+            continue
+        cells = line.split("\t")
+        if len(cells) != len(columns) + 1:
+            raise ConfigError(
+                f"{path}: line {number}: expected {len(columns) + 1} cells, got {len(cells)}; "
+                "cells are separated by one tab each"
+            )
+        split, *texts = (cell.strip() for cell in cells)
+        if split not in rows:
+            hint = did_you_mean(split, SPLITS)
+            raise ConfigError(f"{path}: line {number}: unknown split '{split}'{hint}")
+        row = tuple(texts)
+        if sum(map(bool, row)) < 2:
+            left_out["no text"] += 1
+        elif row in rows[split]:
+            left_out["repeated"] += 1
+        else:
+            rows[split][row] = None
+    for split in SPLITS[1:]:
+        known = rows[split].keys() & rows["train"].keys()
+        left_out["in training"] += len(known)
+        rows[split] = {row: None for row in rows[split] if row not in known}
+    for split in NEEDED:
+        if not rows[split]:
+            lost = _counts(left_out)
+            raise ConfigError(
+                f"{path}: no line of split '{split}'{f' is left ({lost})' if lost else ''}; "
+                f"add lines that begin with '{split}' and a tab"
+            )
+    splits = {split: list(found) for split, found in rows.items()}
+    return Corpus(columns, splits, dict(+left_out), hashlib.sha256(raw).hexdigest()[:12])
+
+
+def _decoded(path: Path, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        byte = error.start - raw.rfind(b"\n", 0, error.start)
+        raise ConfigError(
+            f"{path}: line {line}: byte {byte} (0x{raw[error.start]:02x}) is not UTF-8; "
+            "convert the file"
+        ) from None
+
+
+def _header(path: Path, line: str) -> tuple[str, ...]:
+    first, *columns = (cell.strip() for cell in line.split("\t"))
+    wanted = "begin the file with a line like split<TAB>src<TAB>tgt"
+    if first != "split":
+        raise ConfigError(f"{path}: line 1: expected a header with 'split' first; {wanted}")
+    if len(columns) < 2:
+        raise ConfigError(
+            f"{path}: line 1: expected two or more columns, got {len(columns)}; {wanted}"
+        )
+    for name, times in Counter((first, *columns)).items():
+        if not name:
+            raise ConfigError(f"{path}: line 1: a column has no name; {wanted}")
+        if times > 1:
+            raise ConfigError(f"{path}: line 1: column '{name}' occurs {times} times; rename one")
+    return tuple(columns)
+
+
+def _counts(left_out: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
