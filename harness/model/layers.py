@@ -16,11 +16,15 @@ MakeNorm = Callable[[int], nn.Module]
 
 
 class Context(NamedTuple):
-    """What a block sees beside its stream. Masks are True at tokens, None where all are."""
+    """What a block sees beside its stream. Masks are True at tokens, None where all are.
+
+    With a cache the stream holds the next position only, one row a hypothesis.
+    """
 
     mask_BT: Tensor | None = None
     memory_BSD: Tensor | None = None
     memory_mask_BS: Tensor | None = None
+    cache: "Cache | None" = None
 
 
 class Factors(NamedTuple):
@@ -50,20 +54,65 @@ class Attention(nn.Module):
         source_BSD = context.memory_BSD if self.cross else x_BTD
         mask_BS = context.memory_mask_BS if self.cross else context.mask_BT
         assert source_BSD is not None, "cross-attention without memory"
-        q_BTD, k_BSD = self.q(x_BTD), self.k(source_BSD)
+        q_BTD = self.q(x_BTD)
         if self.q_norm is not None:
-            q_BTD, k_BSD = self.q_norm(q_BTD), self.k_norm(k_BSD)
-        q_BHTK, k_BHSK = self._split(q_BTD), self._split(k_BSD)
-        v_BHSK = self._split(self.v(source_BSD))
+            q_BTD = self.q_norm(q_BTD)
+        cache = context.cache
+        k_BHSK, v_BHSK = self.read(source_BSD) if cache is None else cache.read(self, source_BSD)
+        # Hypotheses of one sentence, rows of the stream, are positions before its one memory.
+        q_BHTK = self._split(q_BTD, len(k_BHSK))
         # Padding stands at the end: under a causal mask no token sees it.
         mask = None if self.causal or mask_BS is None else mask_BS[:, None, None, :]
         heads_BHTK = F.scaled_dot_product_attention(
-            q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=self.causal
+            q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, is_causal=self.causal and cache is None
         )
-        return self.o(inner(heads_BHTK.transpose(1, 2).flatten(2)))
+        return self.o(inner(heads_BHTK.transpose(1, 2).reshape(x_BTD.shape)))
 
-    def _split(self, x_BTD: Tensor) -> Tensor:
-        return x_BTD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+    def read(self, source_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a source, each of shape B x H x S x K."""
+        k_BSD = self.k(source_BSD)
+        if self.k_norm is not None:
+            k_BSD = self.k_norm(k_BSD)
+        sentences = len(source_BSD)
+        return self._split(k_BSD, sentences), self._split(self.v(source_BSD), sentences)
+
+    def _split(self, x_BTD: Tensor, rows: int) -> Tensor:
+        head_width = x_BTD.shape[-1] // self.heads
+        return x_BTD.view(rows, -1, self.heads, head_width).transpose(1, 2)
+
+
+class Cache:
+    """Keys and values that a decoder's attentions have read, for decoding a position at a time.
+
+    Self-attention's have a row for each hypothesis and grow. Cross-attention's have a row for each
+    sentence, are read once, and serve all its hypotheses, which stand together, equally many each.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[Attention, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def length(self) -> int:
+        """Positions read so far."""
+        return next((k.shape[2] for f, (k, _) in self._read.items() if not f.cross), 0)
+
+    def read(self, f: Attention, source_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of all that `f` sees; for self-attention the source is what is new."""
+        before = self._read.get(f)
+        if before is None or not f.cross:
+            # Without a mask a position would see those that are read with it and come later.
+            assert f.cross or source_BSD.shape[1] == 1, "a cache takes one position at a time"
+            new = f.read(source_BSD)
+            if before is not None:
+                new = torch.cat((before[0], new[0]), dim=2), torch.cat((before[1], new[1]), dim=2)
+            self._read[f] = new
+        return self._read[f]
+
+    def select(self, hypotheses: Tensor, sentences: Tensor) -> None:
+        """Goes on with these rows, in this order."""
+        for f, (k, v) in self._read.items():
+            rows = sentences if f.cross else hypotheses
+            self._read[f] = k.index_select(0, rows), v.index_select(0, rows)
 
 
 class FeedForward(nn.Module):

@@ -68,7 +68,9 @@ class Stack(nn.Module):
         self.width, self.facts = width, facts
 
     def forward(self, tokens_BT: Tensor, context: Context) -> Tensor:
-        positions_TD = _sinusoids(tokens_BT.shape[1], self.width, tokens_BT.device)
+        before = 0 if context.cache is None else context.cache.length
+        length = before + tokens_BT.shape[1]
+        positions_TD = _sinusoids(length, self.width, tokens_BT.device)[before:]
         x_BTD = math.sqrt(self.width) * self.embedding(tokens_BT) + positions_TD
         if self.embedding_norm is not None:
             x_BTD = self.embedding_norm(x_BTD)
