@@ -16,18 +16,23 @@ IGNORE = -100  # a target that is no target
 
 
 class Arrays(NamedTuple):
-    """One batch. `previous_BT` is the true token before each target, as a bigram table reads it."""
+    """One batch. `previous_BT` is the true token before each target, as a bigram table reads it;
+    validation losses of a named `group` are reported beside those of all."""
 
     inputs_BT: Array
     targets_BT: Array
     previous_BT: Array
     source_BS: Array | None = None
+    group: str = ""
 
     def rows(self, start: int, stop: int) -> "Arrays":
         part = slice(start, stop)
         source_BS = None if self.source_BS is None else self.source_BS[part]
-        return Arrays(
-            self.inputs_BT[part], self.targets_BT[part], self.previous_BT[part], source_BS
+        return self._replace(
+            inputs_BT=self.inputs_BT[part],
+            targets_BT=self.targets_BT[part],
+            previous_BT=self.previous_BT[part],
+            source_BS=source_BS,
         )
 
 
@@ -37,11 +42,12 @@ class Task(Protocol):
     vocabularies: tuple[int, int]  # source, target
     sha: str  # of the content: two runs compare only if it is equal
 
-    def train(self, seed: int, index: int, sequences: int) -> Arrays:
-        """The index-th training batch: a function of seed and index alone."""
+    def train(self, seed: int, index: int, size: int) -> Arrays:
+        """The index-th training batch: a function of seed and index alone. `size` is what
+        `train.batch` counts: sequences, or tokens of a translation."""
         ...
 
-    def valid(self, sequences: int) -> list[Arrays]:
+    def valid(self, size: int) -> list[Arrays]:
         """The validation set in batches; the same for every seed."""
         ...
 

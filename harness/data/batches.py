@@ -17,6 +17,7 @@ class Batch(NamedTuple):
     mask_BT: Tensor | None
     source_BS: Tensor | None
     source_mask_BS: Tensor | None
+    group: str = ""
 
     @property
     def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -28,7 +29,7 @@ class Batch(NamedTuple):
         return int((self.targets_BT != IGNORE).sum())
 
     def to(self, device: torch.device) -> "Batch":
-        return Batch(*(x if x is None else x.to(device) for x in self))
+        return Batch(*(x.to(device) if isinstance(x, Tensor) else x for x in self))
 
 
 def as_batch(arrays: Arrays) -> Batch:
@@ -38,27 +39,29 @@ def as_batch(arrays: Arrays) -> Batch:
     return Batch(
         inputs_BT,
         torch.from_numpy(arrays.targets_BT),
-        _mask(inputs_BT),
+        mask(inputs_BT),
         source_BS,
-        _mask(source_BS),
+        mask(source_BS),
+        arrays.group,
     )
 
 
 class TrainingBatches(Dataset[Batch]):
     """The first `batches` training batches of a seed."""
 
-    def __init__(self, task: Task, seed: int, sequences: int, batches: int) -> None:
-        self.task, self.seed, self.sequences, self.batches = task, seed, sequences, batches
+    def __init__(self, task: Task, seed: int, size: int, batches: int) -> None:
+        self.task, self.seed, self.size, self.batches = task, seed, size, batches
 
     def __len__(self) -> int:
         return self.batches
 
     def __getitem__(self, index: int) -> Batch:
-        return as_batch(self.task.train(self.seed, index, self.sequences))
+        return as_batch(self.task.train(self.seed, index, self.size))
 
 
-def _mask(tokens: Tensor | None) -> Tensor | None:
+def mask(tokens: Tensor | None) -> Tensor | None:
+    """True at tokens, None where all are."""
     if tokens is None:
         return None
-    mask = tokens != PAD
-    return None if mask.all() else mask
+    real = tokens != PAD
+    return None if real.all() else real

@@ -8,21 +8,27 @@ from pydantic import Field
 from harness.data.arrays import Task
 from harness.data.synthetic import Pairs, Recall, Reverse, Synthetic, synthetic_sha
 from harness.data.text import CodeText, Text, load_text, text_sha
+from harness.data.translation.options import Translation
+from harness.data.translation.task import load_parallel, translation_sha
 from harness.fields import Strict
 
-TaskOptions = Annotated[CodeText | Text | Reverse | Recall, Field(discriminator="name")]
+TaskOptions = Annotated[
+    CodeText | Text | Reverse | Recall | Translation, Field(discriminator="name")
+]
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "code_text": ("decoder", "encoder"),
     "text": ("decoder", "encoder"),
     "reverse": ("encoder_decoder", "decoder", "encoder"),
     "recall": ("encoder_decoder", "decoder"),
+    "translation": ("encoder_decoder",),
 }
 TASKS: dict[str, type[Strict]] = {
     "code_text": CodeText,
     "text": Text,
     "reverse": Reverse,
     "recall": Recall,
+    "translation": Translation,
 }
 
 
@@ -30,9 +36,15 @@ def load(options: TaskOptions, data: Path, family: str, length: int) -> Task:
     """The task as a family needs it; ConfigError when its files are missing or too short."""
     if isinstance(options, Synthetic):
         return Pairs(options, family, length)
+    if isinstance(options, Translation):
+        return load_parallel(options, data, length)
     return load_text(options, data, family, length)
 
 
 def data_sha(options: TaskOptions, data: Path) -> str:
     """Hash of the content at hand; ConfigError when it is not there."""
-    return synthetic_sha(options) if isinstance(options, Synthetic) else text_sha(options, data)
+    if isinstance(options, Synthetic):
+        return synthetic_sha(options)
+    if isinstance(options, Translation):
+        return translation_sha(options, data)
+    return text_sha(options, data)

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions
+from harness.data.translation.options import Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
 from harness.schemes import Family, Scheme, find
@@ -19,7 +20,12 @@ from harness.schemes import Family, Scheme, find
 PROTOCOL = 1  # raised when the training loop's numbers change
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
 # are left out of a run's identity, so that older rows stay what they were.
-NEUTRAL = {"model.cross_attention": True, "model.qk_norm": False, "probe.skip_blocks": False}
+NEUTRAL = {
+    "model.cross_attention": True,
+    "model.qk_norm": False,
+    "probe.skip_blocks": False,
+    "train.average": 1,
+}
 
 
 def _table(text: Typed) -> Any:
@@ -89,11 +95,21 @@ class Optim(Strict):
 
 class Train(Strict):
     steps: Count  # optimizer steps; 0 measures the model as it is drawn, on one batch
-    batch: Positive  # sequences a batch; `accumulation` batches a step
+    batch: Positive  # sequences, or tokens of a translation; `accumulation` batches a step
     length: Positive  # tokens a sequence
     accumulation: Positive = 1
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"
     validate_every: Count = 0  # optimizer steps; 0 validates at the end only
+    average: Positive = 1  # last validations at which weights are noted, to end with their mean
+
+    @model_validator(mode="after")
+    def _averaged(self) -> "Train":
+        if self.average > 1 and not self.validate_every:
+            raise ConfigError(
+                f"train.average: the weights of the last {self.average} validations need some; "
+                "set train.validate_every"
+            )
+        return self
 
 
 class Probe(Strict):
@@ -136,6 +152,11 @@ class Config(Strict):
             raise ConfigError(
                 f"model.heads: {model.heads} does not divide model.width {model.width}; "
                 "choose a divisor"
+            )
+        if isinstance(self.data, Translation) and self.train.batch < self.train.length:
+            raise ConfigError(
+                f"train.batch: a budget of {self.train.batch} tokens holds no pair of train.length "
+                f"{self.train.length}; raise it"
             )
         try:
             self.rule.serve(model.family)

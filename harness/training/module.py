@@ -1,5 +1,6 @@
 """The Lightning module: cross-entropy of a Transformer on its targets. It knows no scheme."""
 
+from collections import defaultdict
 from typing import Any
 
 import lightning as L
@@ -52,11 +53,12 @@ class LanguageModule(L.LightningModule):
     @torch.no_grad()
     def evaluate(self, batches: list[Batch]) -> dict[str, float]:
         """Loss (nats per token), accuracy, and for an encoder-decoder the source gain: by how much
-        the loss rises when each target is given its neighbour's source."""
+        the loss rises when each target is given its neighbour's source. Those of a named group of
+        batches have its name at the end, as in loss_low."""
         training = self.model.training
         self.model.eval()
-        totals = torch.zeros(3, dtype=torch.float64)
-        targets = 0
+        # by group: targets, and sums of loss, of correct targets, of loss with permuted sources
+        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(4, dtype=torch.float64))
         with self.trainer.precision_plugin.forward_context():
             for batch in (b.to(self.device) for b in batches):
                 count = batch.targets
@@ -64,19 +66,18 @@ class LanguageModule(L.LightningModule):
                 loss = cross_entropy(logits_BTV, batch.targets_BT)
                 correct = (logits_BTV.argmax(-1) == batch.targets_BT).sum()
                 permuted = self._permuted_loss(batch) if batch.source_BS is not None else loss
-                targets += count
-                totals += torch.tensor(
-                    [float(loss) * count, float(correct), float(permuted) * count],
-                    dtype=torch.float64,
-                )
+                numbers = [count, float(loss) * count, float(correct), float(permuted) * count]
+                for group in {"", batch.group}:
+                    sums[group] += torch.tensor(numbers, dtype=torch.float64)
         self.model.train(training)
-        loss, accuracy, permuted = (totals / targets).tolist()
-        result = {"loss": loss, "accuracy": accuracy}
-        return (
-            result | {"source_gain": permuted - loss}
-            if batches[0].source_BS is not None
-            else result
-        )
+        result: dict[str, float] = {}
+        for group in sorted(sums):
+            loss, accuracy, permuted = (sums[group][1:] / sums[group][0]).tolist()
+            found = {"loss": loss, "accuracy": accuracy}
+            if batches[0].source_BS is not None:
+                found["source_gain"] = permuted - loss
+            result |= {f"{name}_{group}" if group else name: x for name, x in found.items()}
+        return result
 
     def _permuted_loss(self, batch: Batch) -> Tensor:
         roll = lambda x: None if x is None else x.roll(1, dims=0)  # noqa: E731

@@ -17,6 +17,7 @@ from harness.data import tasks
 from harness.data.arrays import Task
 from harness.data.baselines import losses as baseline_losses
 from harness.data.batches import TrainingBatches, as_batch
+from harness.data.translation.task import Parallel
 from harness.model.initialise import calibrate, initialise
 from harness.model.transformer import Transformer
 from harness.training.config import PROTOCOL, Config
@@ -30,8 +31,10 @@ from harness.training.probes import (
     Log,
     SkipProbe,
     StreamProbe,
+    TranslationProbe,
     UpdateProbe,
     ValidationProbe,
+    WeightAverage,
 )
 
 PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}
@@ -87,8 +90,13 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
     update = UpdateProbe(valid[0], config.probe.update_steps, curves, log)
     validation = ValidationProbe(valid, config.train.validate_every, curves, log)
     skips = SkipProbe(validation, curves)
-    probes = [clock, GradientProbe(detector, curves, log), stream, update, validation]
-    probes += [initial] * drawn + [skips] * config.probe.skip_blocks
+    probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, update]
+    if config.train.average > 1:
+        probes.append(WeightAverage(config.train.average, config.train.validate_every))
+    probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
+    translation = TranslationProbe(task, validation) if isinstance(task, Parallel) else None
+    if translation and not drawn:
+        probes.append(translation)
     count = max(1, config.train.steps) * config.train.accumulation
     batches = Counted(task, config.seed, config.train.batch, count)
     _reset_peak_memory()
@@ -98,8 +106,9 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         trainer.fit(module, DataLoader(batches, batch_size=None))
     outcome = _outcome(detector, validation, trainer.global_step)
     outcome["last_loss"] = _last_loss(outcome, curves)
-    if outcome["outcome"] != "diverged" and skips.idle is not None:
-        outcome["metric_idle_blocks"] = skips.idle
+    if outcome["outcome"] != "diverged":
+        outcome |= {"metric_idle_blocks": skips.idle} if skips.idle is not None else {}
+        outcome |= {f"metric_{k}": v for k, v in (translation.scores if translation else {}).items()}
     tokens, flops = batches.cost(model)
     record = {
         **outcome,
@@ -116,6 +125,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         "peak_memory_mb": _peak_memory(),
         "spikes": detector.spikes,
         "skipped_steps": detector.skipped,
+        **({"bleu_signature": translation.signature} if translation else {}),
         "data_sha": task.sha,
         "protocol": PROTOCOL,
         "torch": torch.__version__,
@@ -153,8 +163,8 @@ def trainer_for(config: Config, callbacks: list[L.Callback], log_every: int) -> 
 class Counted(TrainingBatches):
     """Training batches that remember their shapes, for the cost of a run."""
 
-    def __init__(self, task: Task, seed: int, sequences: int, batches: int) -> None:
-        super().__init__(task, seed, sequences, batches)
+    def __init__(self, task: Task, seed: int, size: int, batches: int) -> None:
+        super().__init__(task, seed, size, batches)
         self.targets, self.shapes = 0, dict[tuple[int, int, int], int]()
 
     def __getitem__(self, index: int):

@@ -54,7 +54,7 @@ def test_a_batch_moves_whole_and_what_is_absent_stays_absent() -> None:
 
 def test_training_batches_are_the_tasks_in_the_order_of_their_index() -> None:
     task = Pairs(Reverse(name="reverse"), "encoder_decoder", 8)
-    batches = TrainingBatches(task, seed=3, sequences=5, batches=4)
+    batches = TrainingBatches(task, seed=3, size=5, batches=4)
     assert len(batches) == 4
     for index in (2, 0, 3):
         expected = task.train(3, index, 5)

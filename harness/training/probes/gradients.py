@@ -1,12 +1,8 @@
-"""Measurements of a run as Lightning callbacks. Norms stay tensors until one transfer a step.
+"""Gradients of a run, block by block. Norms stay tensors until one transfer a step.
 
-Series of training count steps from 0; those measured between steps (validation, activations, the
-update) say how many steps had been taken. Letters: B sequences, T targets, D width.
+Series count steps from 0.
 """
 
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import lightning as L
@@ -14,17 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from harness.data.batches import Batch
 from harness.model.layers import Residual
 from harness.model.transformer import Transformer
 from harness.training.curves import Curves
 from harness.training.divergence import Detector
 from harness.training.module import LanguageModule
+from harness.training.probes.outputs import Log
 
-IDLE_NATS = 0.01  # a block whose removal costs less does nothing that counts
 MATRICES = ("v", "o", "up", "down")  # the branch matrices: what a depth-aware gain scales
-
-Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
 
 
 class GradientProbe(L.Callback):
@@ -132,76 +125,6 @@ class StreamProbe(L.Callback):
             x.register_hook(keep)
 
 
-class UpdateProbe(L.Callback):
-    """How far the model moves in its first steps, and the scale of its activations.
-
-    Both in evaluation mode on one validation batch. update_norm: norm of F(theta_k) - F(theta_0)
-    over norm of F(theta_0), F the output of the last stack after its final norm (arXiv:2203.00555
-    section 3). Series activation_rms/STACK: root mean square of each block's output, at step 0, at
-    step k and at the end.
-    """
-
-    def __init__(self, batch: Batch, steps: int, curves: Curves, log: Log) -> None:
-        self.batch, self.steps, self.curves, self.tell = batch, steps, curves, log
-        self.update_norm: float | None = None
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.start_BTD = self._features(trainer, pl_module, 0)
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        if trainer.global_step == self.steps and self.update_norm is None:
-            moved_BTD = self._features(trainer, pl_module, self.steps) - self.start_BTD
-            self.update_norm = float(moved_BTD.norm() / self.start_BTD.norm())
-            self.tell(self.steps, {"update_norm": self.update_norm})
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.global_step > self.steps:
-            self._features(trainer, pl_module, trainer.global_step)
-
-    @torch.no_grad()
-    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, step: int) -> Tensor:
-        model: nn.Module = pl_module.model
-        scales: dict[str, list[Tensor]] = {name: [] for name in model.stacks}
-        training = model.training
-        model.eval()
-        with ExitStack() as hooks, trainer.precision_plugin.forward_context():
-            for name, stack in model.stacks.items():
-                for block in stack.blocks:
-                    handle = block.register_forward_hook(
-                        lambda _, __, out, n=name: scales[n].append(
-                            out.double().square().mean().sqrt()
-                        )
-                    )
-                    hooks.callback(handle.remove)
-            features_BTD = model.features(*self.batch.to(pl_module.device).model_inputs)
-        model.train(training)
-        for name, values in scales.items():
-            self.curves.add(f"activation_rms/{name}", step, torch.stack(values).tolist())
-        return features_BTD.double()
-
-
-class ValidationProbe(L.Callback):
-    """Validation loss every so many steps, and at the end of a run that has not diverged."""
-
-    def __init__(self, batches: list[Batch], every: int, curves: Curves, log: Log) -> None:
-        self.batches, self.every, self.curves, self.tell = batches, every, curves, log
-        self.losses: list[float] = []
-        self.final: dict[str, float] = {}
-        self._step = 0
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        step = trainer.global_step
-        due = step == trainer.max_steps or (self.every > 0 and step % self.every == 0)
-        if step == self._step or not due or trainer.should_stop:
-            return
-        assert isinstance(pl_module, LanguageModule)
-        self._step = step  # batches that only accumulate leave the step as it is
-        self.final = pl_module.evaluate(self.batches)
-        self.losses.append(self.final["loss"])
-        self.curves.add("loss/valid", step, self.final["loss"])
-        self.tell(step, {"loss/valid": self.final["loss"]})
-
-
 class InitProbe(L.Callback):
     """What a model shows as it is drawn, beside the gradients of every run; all at step 0.
 
@@ -243,49 +166,6 @@ class InitProbe(L.Callback):
         added_BTD = residual.branch * residual.value(x_BTD, context).double()
         kept_BTD = residual.skip * x_BTD.double()
         self._shares.append(added_BTD.square().mean() / kept_BTD.square().mean())
-
-
-class SkipProbe(L.Callback):
-    """Whether the depth is used: by how much the validation loss rises at the end of a run when a
-    block is left out, for each block alone. `idle` is the share that costs under 0.01 nats.
-
-    Series skip_cost/STACK, one number a block.
-    """
-
-    def __init__(self, validation: "ValidationProbe", curves: Curves) -> None:
-        self.validation, self.curves = validation, curves
-        self.idle: float | None = None
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        whole = self.validation.final.get("loss")
-        if trainer.should_stop or whole is None:
-            return
-        assert isinstance(pl_module, LanguageModule)
-        costs: list[float] = []
-        for name, stack in pl_module.model.stacks.items():
-            own = [self._loss_without(block, pl_module) - whole for block in stack.blocks]
-            self.curves.add(f"skip_cost/{name}", trainer.global_step, own)
-            costs += own
-        self.idle = sum(cost < IDLE_NATS for cost in costs) / len(costs)
-
-    def _loss_without(self, block: nn.Module, module: LanguageModule) -> float:
-        handle = block.register_forward_hook(lambda _, args, out: args[0])
-        loss = module.evaluate(self.validation.batches)["loss"]
-        handle.remove()
-        return loss
-
-
-class Clock(L.Callback):
-    """Seconds in training steps; stands first, so that what follows a step is not counted."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        self._start = time.perf_counter()
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self.seconds += time.perf_counter() - self._start
 
 
 def branch_matrices(block: nn.ModuleDict) -> list[nn.Parameter]:

@@ -1,0 +1,1 @@
+"""Parallel text as a task: pieces of words, batches of a token budget, and scores of translations."""

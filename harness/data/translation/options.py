@@ -1,0 +1,118 @@
+"""What a config says of a translation task. No torch.
+
+A direction is 'source>target', two columns of the corpus; 'en>*' stands for all targets of en.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from harness.data.corpora.tables import Corpus, read
+from harness.errors import ConfigError, did_you_mean
+from harness.fields import Count, Level, Positive, Strict, Typed
+
+FILES = {"help-de-en": "deu-eng"}  # where the file is not called after the corpus
+ANY = "*"
+
+
+def _directions(value: Any) -> Any:
+    """One direction or a list of them; on a command line the list is JSON."""
+    if isinstance(value, Typed) and value.startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = None
+    given = [str(value)] if isinstance(value, str) else value
+    fits = isinstance(given, list | tuple) and len(given) > 0
+    if fits and all(isinstance(each, str) and _reads(each) for each in given):
+        return tuple(str(each) for each in given)
+    raise PydanticCustomError("expected", "expected 'source>target' or a list of such")
+
+
+def _reads(direction: str) -> bool:
+    source, arrow, target = direction.partition(">")
+    return bool(source and arrow and target) and ">" not in target
+
+
+class Translation(Strict):
+    """Sentence pairs of a corpus; `train.batch` counts tokens, padding included, of the longer side
+    of each pair, and pairs with more than `train.length` tokens on a side are left out.
+
+    Directions of `low_resource` train on their first `low_pairs` pairs; validation losses and
+    scores are then reported for them and for the others too.
+    """
+
+    name: Literal["translation"]
+    corpus: str  # help-de-en, another name in the data folder, or a path to a TSV
+    directions: Annotated[tuple[str, ...], BeforeValidator(_directions)] = ("src>tgt",)
+    pieces: Positive = 8000  # joint byte-pair vocabulary of all languages, special tokens aside
+    max_words: Count = 0  # on either side, in every split; 0: no limit
+    low_resource: Annotated[tuple[str, ...], BeforeValidator(_directions)] = ()
+    low_pairs: Positive = 500
+    test_pairs: Count = 0  # most pairs of a direction to translate; 0: all
+    beam: Positive = 1  # hypotheses; 1 is greedy
+    length_penalty: Level = 1.0  # a score is the sum of log-probabilities over length^this
+
+
+def corpus_path(corpus: str, data: Path) -> Path:
+    """The file of a corpus; ConfigError where there is none."""
+    path = data / Path(corpus).expanduser()
+    if path.is_file():
+        return path
+    stem = FILES.get(corpus, corpus)
+    for end in (".tsv", ".tsv.gz"):
+        if (found := data / f"{stem}{end}").is_file():
+            return found
+    known = {p.name.removesuffix(".gz").removesuffix(".tsv") for p in data.glob("*.tsv*")}
+    names = {name for name, stem in FILES.items() if stem in known} | (known - {*FILES.values()})
+    near = did_you_mean(corpus, names) if names else ""
+    raise ConfigError(
+        f"data.corpus: no '{stem}.tsv[.gz]' in '{data}'{near}; name its folder with --data, or "
+        "make it: `harness data build` (`harness data list` shows what there is)"
+    )
+
+
+def load_corpus(options: Translation, data: Path) -> Corpus:
+    return read(corpus_path(options.corpus, data))
+
+
+def directions(options: Translation, corpus: Corpus) -> list[tuple[str, str]]:
+    """The columns of each direction, 'en>*' written out; ConfigError where there is no such."""
+    return _expanded(options.directions, "data.directions", corpus)
+
+
+def low_resource(options: Translation, corpus: Corpus) -> list[tuple[str, str]]:
+    """The directions whose training pairs are cut; ConfigError where the task lacks one."""
+    found = _expanded(options.low_resource, "data.low_resource", corpus)
+    for pair in found:
+        if pair not in (known := directions(options, corpus)):
+            raise ConfigError(
+                f"data.low_resource: {'>'.join(pair)!r} is no direction of the task"
+                f"{did_you_mean('>'.join(pair), map('>'.join, known))}"
+            )
+    return found
+
+
+def _expanded(written: Iterable[str], field: str, corpus: Corpus) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for each in written:
+        source, target = each.split(">")
+        for name in (source, target):
+            if name != ANY and name not in corpus.columns:
+                raise ConfigError(
+                    f"{field}: {each!r}: the corpus has no column {name!r}"
+                    f"{did_you_mean(name, corpus.columns)}"
+                )
+        pairs = [(s, t) for s in _named(source, corpus) for t in _named(target, corpus) if s != t]
+        if not pairs:
+            raise ConfigError(f"{field}: {each!r} names one column twice; name two")
+        found += [pair for pair in pairs if pair not in found]
+    return found
+
+
+def _named(column: str, corpus: Corpus) -> Iterable[str]:
+    return corpus.columns if column == ANY else (column,)

@@ -1,0 +1,263 @@
+"""A parallel corpus as batches of a token budget, and its test split to translate. No torch.
+
+Letters: B sequences, T targets a sequence, S source tokens a sequence.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.data.arrays import BOS, EOS, IGNORE, PAD, Array, Arrays, generator
+from harness.data.corpora.tables import Corpus
+from harness.data.translation.options import (
+    Translation,
+    directions,
+    load_corpus,
+    low_resource,
+)
+from harness.data.translation.pieces import Pieces, pieces_of
+from harness.data.translation.scores import Score, Test, score
+from harness.errors import ConfigError
+
+FREQUENCY_PAIRS = 200_000  # whose targets frequencies are counted in, at most
+LONGEST_FACTOR, LONGEST_MORE = 2, 10  # a translation has at most 2 S + 10 tokens
+DECODED_TOKENS = 8192  # most tokens of a batch of translations, were all as long as that
+
+Text = tuple[str, str]  # source, target
+
+
+class Sentences(NamedTuple):
+    """Token numbers of many sentences, one behind the other."""
+
+    tokens: NDArray[np.int32]
+    starts: Array  # and the end of the last
+
+    @property
+    def lengths(self) -> Array:
+        return np.diff(self.starts)
+
+    def take(self, rows: Array) -> "Sentences":
+        lengths = self.lengths[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        within = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        return Sentences(self.tokens[np.repeat(self.starts[rows], lengths) + within], starts)
+
+    def padded(self, rows: Array, fill: int) -> Array:
+        """Shape: rows x the longest of them."""
+        lengths = self.lengths[rows]
+        column = np.arange(lengths.max())
+        inside = column < lengths[:, None]
+        at = np.where(inside, self.starts[rows][:, None] + column, 0)
+        return np.where(inside, self.tokens[at], fill).astype(np.int64)
+
+
+class Paired(NamedTuple):
+    """Sentence pairs: a source ends with the end token, a target is between begin and end."""
+
+    source: Sentences
+    target: Sentences
+
+    @property
+    def costs(self) -> Array:
+        """Tokens of the longer side of each pair; a target costs one less than it holds."""
+        return np.maximum(self.source.lengths, self.target.lengths - 1)
+
+    def arrays(self, rows: Array, group: str = "") -> Arrays:
+        whole_BT = self.target.padded(rows, PAD)
+        inputs_BT, targets_BT = whole_BT[:, :-1].copy(), whole_BT[:, 1:]
+        inputs_BT[targets_BT == PAD] = PAD  # the end is nowhere read
+        targets_BT = np.where(targets_BT == PAD, IGNORE, targets_BT)
+        return Arrays(inputs_BT, targets_BT, inputs_BT, self.source.padded(rows, PAD), group)
+
+
+class Parallel:
+    """Batches and test pairs of a translation task; what filters left out is in `left_out`."""
+
+    def __init__(self, options: Translation, corpus: Corpus, length: int) -> None:
+        self.options, self._corpus, self._length = options, corpus, length
+        self.sha = corpus.sha
+        self.left_out: Counter[str] = Counter(corpus.left_out)
+        self.directions = directions(options, corpus)
+        self._low = low_resource(options, corpus)
+        targets = {target for _, target in self.directions}
+        self._tagged = len(targets) > 1
+        texts = {direction: self._texts("train", *direction) for direction in self.directions}
+        self._pieces = pieces_of(
+            dict.fromkeys(side for pairs in texts.values() for pair in pairs for side in pair),
+            options.pieces,
+            sorted(targets) if self._tagged else (),
+        )
+        self.vocabularies = (self._pieces.vocabulary,) * 2
+        self._train = self._encode(texts, "train")
+        held_out = {d: self._texts("valid", *d) for d in self.directions}
+        self._valid = {
+            direction: self._encode({direction: pairs}, "valid")
+            for direction, pairs in held_out.items()
+        }
+        for split, pairs in (("train", [self._train]), ("valid", [*self._valid.values()])):
+            if not sum(len(each.costs) for each in pairs):
+                raise ConfigError(
+                    f"data.corpus: no pair of split '{split}' is left for train.length {length} "
+                    f"and data.max_words {options.max_words}; allow longer ones"
+                )
+
+    def train(self, seed: int, index: int, tokens: int) -> Arrays:
+        """Every pair comes once an epoch: in batches of like lengths, which come in any order."""
+        cuts = self._training_cuts(tokens)
+        epoch, at = divmod(index, len(cuts) - 1)
+        rows, order = self._epoch(seed, epoch, len(cuts) - 1)
+        batch = order[at]
+        return self._train.arrays(rows[cuts[batch] : cuts[batch + 1]])
+
+    def valid(self, tokens: int) -> list[Arrays]:
+        """Direction by direction, in batches of at least two pairs where there are two: a pair
+        alone has no neighbour whose source could stand in for its own."""
+        batches = []
+        for (source, target), pairs in self._valid.items():
+            rows = _by_length(pairs, np.arange(len(pairs.costs)))
+            cuts = _cuts(pairs.costs, tokens)
+            if len(cuts) > 2 and cuts[-1] - cuts[-2] == 1:
+                del cuts[-2]
+            batches += [
+                pairs.arrays(rows[start:stop], self.group(source, target))
+                for start, stop in pairwise(cuts)
+            ]
+        return batches
+
+    def sample(self) -> Arrays:
+        rows = np.arange(min(FREQUENCY_PAIRS, len(self._train.costs)))
+        return self._train.arrays(rows)
+
+    def group(self, source: str, target: str) -> str:
+        """'low' or 'high' resource where the task knows both, else ''."""
+        if not self._low:
+            return ""
+        return "low" if (source, target) in self._low else "high"
+
+    @property
+    def tests(self) -> list[Test]:
+        """The pairs to translate, direction by direction, with what needs no model."""
+        return _tests(self)
+
+    @property
+    def tags(self) -> list[int]:
+        """Tokens that name a target language."""
+        return list(self._pieces.tags.values())
+
+    def sources(self, test: Test) -> list[tuple[Array, Array, int]]:
+        """(rows of the test, sources_BS, most tokens of a translation), batch by batch."""
+        source = self._sentences([text for text, _ in test.pairs], test.target, end=True)
+        costs = source.lengths
+        order = np.argsort(costs, kind="stable")
+        cuts = _cuts(costs * LONGEST_FACTOR + LONGEST_MORE, DECODED_TOKENS)
+        return [
+            (rows, source.padded(rows, PAD), int(costs[rows].max()) * LONGEST_FACTOR + LONGEST_MORE)
+            for rows in (order[start:stop] for start, stop in pairwise(cuts))
+        ]
+
+    def score(self, test: Test, translations: Sequence[Sequence[int]]) -> Score:
+        """BLEU and chrF of token numbers, one list for each pair of the test."""
+        said = self._pieces.decode(translations)
+        return score(said, [target for _, target in test.pairs], test.target)
+
+    def _texts(self, split: str, source: str, target: str) -> list[Text]:
+        """Pairs with text on both sides, within the limits of words and of the direction."""
+        at = self._corpus.columns.index(source), self._corpus.columns.index(target)
+        rows = self._corpus.splits.get(split, [])
+        pairs = [(row[at[0]], row[at[1]]) for row in rows if row[at[0]] and row[at[1]]]
+        if most := self.options.max_words:
+            short = [p for p in pairs if max(len(side.split()) for side in p) <= most]
+            self.left_out[f"{split}: more than {most} words"] += len(pairs) - len(short)
+            pairs = short
+        cut = split == "train" and (source, target) in self._low
+        return pairs[: self.options.low_pairs] if cut else pairs
+
+    def _encode(self, texts: dict[tuple[str, str], list[Text]], split: str) -> Paired:
+        """The pairs of these directions as tokens, within `train.length`."""
+        parts = [
+            (
+                self._sentences([source for source, _ in pairs], direction[1], end=True),
+                self._sentences([target for _, target in pairs], None, end=True),
+            )
+            for direction, pairs in texts.items()
+        ]
+        whole = Paired(_joined([s for s, _ in parts]), _joined([t for _, t in parts]))
+        kept = np.flatnonzero(whole.costs <= self._length)
+        lost = len(whole.costs) - len(kept)
+        self.left_out[f"{split}: more than {self._length} tokens"] += lost
+        return Paired(whole.source.take(kept), whole.target.take(kept))
+
+    def _sentences(self, texts: list[str], language: str | None, *, end: bool) -> Sentences:
+        """A source, tagged with its target language where there are several; or, where no language
+        is given, a target."""
+        if language is None:
+            head = [BOS]
+        else:
+            head = [self._pieces.tags[language]] if self._tagged else []
+        rows = [np.array([*head, *row, EOS], np.int32) for row in self._pieces.encode(texts)]
+        return _joined([Sentences(row, np.array([0, len(row)])) for row in rows])
+
+    @lru_cache(maxsize=1)  # noqa: B019  a task lives as long as its worker
+    def _training_cuts(self, tokens: int) -> list[int]:
+        return _cuts(self._train.costs, tokens)
+
+    @lru_cache(maxsize=4)  # noqa: B019
+    def _epoch(self, seed: int, epoch: int, batches: int) -> tuple[Array, Array]:
+        """Rows by length, ties in any order, and the order of batches."""
+        draw = generator(0, seed, epoch)
+        rows = _by_length(self._train, draw.permutation(len(self._train.costs)))
+        return rows, draw.permutation(batches)
+
+
+def load_parallel(options: Translation, data: Path, length: int) -> Parallel:
+    return Parallel(options, load_corpus(options, data), length)
+
+
+def translation_sha(options: Translation, data: Path) -> str:
+    """Hash of the corpus file's content; ConfigError when it lacks a direction, too."""
+    corpus = load_corpus(options, data)
+    directions(options, corpus)
+    low_resource(options, corpus)
+    return corpus.sha
+
+
+@lru_cache(maxsize=4)
+def _tests(task: Parallel) -> list[Test]:
+    options = task.options
+    return [
+        Test.of(
+            source,
+            target,
+            task.group(source, target),
+            task._texts("test", source, target)[: options.test_pairs or None],
+            task._texts("train", source, target),
+        )
+        for source, target in task.directions
+    ]
+
+
+def _by_length(pairs: Paired, rows: Array) -> Array:
+    """Rows by cost, then by the lengths of both sides; ties stay in the order given."""
+    keys = (pairs.source.lengths[rows], pairs.target.lengths[rows], pairs.costs[rows])
+    return rows[np.lexsort(keys)]
+
+
+def _cuts(costs: Array, tokens: int) -> list[int]:
+    """Where to cut pairs, sorted by cost, so that rows x the longest stay within the budget."""
+    cuts, ordered = [0], np.sort(costs)
+    for i, cost in enumerate(ordered.tolist()):
+        if cuts[-1] < i and (i - cuts[-1] + 1) * cost > tokens:
+            cuts.append(i)
+    return [*cuts, len(ordered)] if len(ordered) else [0]
+
+
+def _joined(parts: Sequence[Sentences]) -> Sentences:
+    tokens = [part.tokens for part in parts] or [np.zeros(0, np.int32)]
+    lengths = [part.lengths for part in parts] or [np.zeros(0, np.int64)]
+    return Sentences(np.concatenate(tokens), np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))

@@ -1,0 +1,215 @@
+"""What a model says during a run and at its end: its loss, how far it has moved, what its blocks are
+worth, and its translations.
+
+Series say how many steps had been taken. Letters: B sequences, T targets, D width.
+"""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+
+from harness.data.arrays import BOS, EOS, MASK, PAD, UNKNOWN
+from harness.data.batches import Batch, mask
+from harness.data.translation.scores import Test
+from harness.data.translation.task import Parallel
+from harness.model.decoding import decode
+from harness.training.curves import Curves
+from harness.training.module import LanguageModule
+
+IDLE_NATS = 0.01  # a block whose removal costs less does nothing that counts
+
+Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
+
+
+class UpdateProbe(L.Callback):
+    """How far the model moves in its first steps, and the scale of its activations.
+
+    Both in evaluation mode on one validation batch. update_norm: norm of F(theta_k) - F(theta_0)
+    over norm of F(theta_0), F the output of the last stack after its final norm (arXiv:2203.00555
+    section 3). Series activation_rms/STACK: root mean square of each block's output, at step 0, at
+    step k and at the end.
+    """
+
+    def __init__(self, batch: Batch, steps: int, curves: Curves, log: Log) -> None:
+        self.batch, self.steps, self.curves, self.tell = batch, steps, curves, log
+        self.update_norm: float | None = None
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.start_BTD = self._features(trainer, pl_module, 0)
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        if trainer.global_step == self.steps and self.update_norm is None:
+            moved_BTD = self._features(trainer, pl_module, self.steps) - self.start_BTD
+            self.update_norm = float(moved_BTD.norm() / self.start_BTD.norm())
+            self.tell(self.steps, {"update_norm": self.update_norm})
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.global_step > self.steps:
+            self._features(trainer, pl_module, trainer.global_step)
+
+    @torch.no_grad()
+    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, step: int) -> Tensor:
+        model: nn.Module = pl_module.model
+        scales: dict[str, list[Tensor]] = {name: [] for name in model.stacks}
+        training = model.training
+        model.eval()
+        with ExitStack() as hooks, trainer.precision_plugin.forward_context():
+            for name, stack in model.stacks.items():
+                for block in stack.blocks:
+                    handle = block.register_forward_hook(
+                        lambda _, __, out, n=name: scales[n].append(
+                            out.double().square().mean().sqrt()
+                        )
+                    )
+                    hooks.callback(handle.remove)
+            features_BTD = model.features(*self.batch.to(pl_module.device).model_inputs)
+        model.train(training)
+        for name, values in scales.items():
+            self.curves.add(f"activation_rms/{name}", step, torch.stack(values).tolist())
+        return features_BTD.double()
+
+
+class ValidationProbe(L.Callback):
+    """Validation loss every so many steps, and at the end of a run that has not diverged."""
+
+    def __init__(self, batches: list[Batch], every: int, curves: Curves, log: Log) -> None:
+        self.batches, self.every, self.curves, self.tell = batches, every, curves, log
+        self.losses: list[float] = []
+        self.final: dict[str, float] = {}
+        self._step = 0
+
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        step = trainer.global_step
+        due = step == trainer.max_steps or (self.every > 0 and step % self.every == 0)
+        if step == self._step or not due or trainer.should_stop:
+            return
+        assert isinstance(pl_module, LanguageModule)
+        self._step = step  # batches that only accumulate leave the step as it is
+        self.final = pl_module.evaluate(self.batches)
+        self.losses.append(self.final["loss"])
+        self.curves.add("loss/valid", step, self.final["loss"])
+        self.tell(step, {"loss/valid": self.final["loss"]})
+
+
+class SkipProbe(L.Callback):
+    """Whether the depth is used: by how much the validation loss rises at the end of a run when a
+    block is left out, for each block alone. `idle` is the share that costs under 0.01 nats.
+
+    Series skip_cost/STACK, one number a block.
+    """
+
+    def __init__(self, validation: "ValidationProbe", curves: Curves) -> None:
+        self.validation, self.curves = validation, curves
+        self.idle: float | None = None
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        whole = self.validation.final.get("loss")
+        if trainer.should_stop or whole is None:
+            return
+        assert isinstance(pl_module, LanguageModule)
+        costs: list[float] = []
+        for name, stack in pl_module.model.stacks.items():
+            own = [self._loss_without(block, pl_module) - whole for block in stack.blocks]
+            self.curves.add(f"skip_cost/{name}", trainer.global_step, own)
+            costs += own
+        self.idle = sum(cost < IDLE_NATS for cost in costs) / len(costs)
+
+    def _loss_without(self, block: nn.Module, module: LanguageModule) -> float:
+        handle = block.register_forward_hook(lambda _, args, out: args[0])
+        loss = module.evaluate(self.validation.batches)["loss"]
+        handle.remove()
+        return loss
+
+
+class WeightAverage(L.Callback):
+    """The mean of the weights at the last `count` validations takes the place of the last weights,
+    before they are validated (checkpoint averaging, as arXiv:1706.03762 section 6.1)."""
+
+    def __init__(self, count: int, every: int) -> None:
+        self.every = every
+        self._kept: deque[list[Tensor]] = deque(maxlen=count)
+        self._step = 0
+
+    @torch.no_grad()
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
+        step, last = trainer.global_step, trainer.global_step == trainer.max_steps
+        if step == self._step or not (last or step % self.every == 0) or trainer.should_stop:
+            return
+        self._step = step  # batches that only accumulate leave the step as it is
+        weights = list(pl_module.model.parameters())
+        self._kept.append([p.detach().clone() for p in weights])
+        if last:
+            for p, kept in zip(weights, zip(*self._kept, strict=True), strict=True):
+                p.copy_(torch.stack(kept).mean(0))
+
+
+class TranslationProbe(L.Callback):
+    """Scores of the translated test split at the end of a run that has not diverged.
+
+    BLEU and chrF are means over directions, and so are the BLEU of copying sources (`bleu_copy`) and
+    of taking the translation of the nearest training source (`bleu_nearest`). Where the task has
+    groups of directions, BLEU and chrF of each have its name at the end.
+    """
+
+    def __init__(self, task: Parallel, validation: "ValidationProbe") -> None:
+        self.task, self.validation = task, validation
+        self.scores: dict[str, float] = {}
+        self.signature: str | None = None  # sacrebleu's
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.should_stop or not self.validation.final:
+            return
+        found: dict[str, list[float]] = {}
+        signatures = set()
+        for test in self.task.tests:
+            with trainer.precision_plugin.forward_context():
+                said = self._translate(test, pl_module)
+            score = self.task.score(test, said)
+            signatures.add(score.signature)
+            numbers = {"bleu": score.bleu, "chrf": score.chrf}
+            if test.group:
+                numbers |= {f"{name}_{test.group}": value for name, value in numbers.items()}
+            numbers |= {"bleu_copy": test.copied, "bleu_nearest": test.nearest}
+            for name, value in numbers.items():
+                found.setdefault(name, []).append(value)
+        self.scores = {name: statistics.fmean(values) for name, values in found.items()}
+        self.signature = " ".join(sorted(signatures))
+
+    def _translate(self, test: Test, module: L.LightningModule) -> list[list[int]]:
+        said: list[list[int]] = [[]] * len(test.pairs)
+        for rows, source_BS, longest in self.task.sources(test):
+            source_BS = torch.from_numpy(source_BS).to(module.device)
+            found = decode(
+                module.model,
+                source_BS,
+                mask(source_BS),
+                bos=BOS,
+                eos=EOS,
+                longest=longest,
+                beam=self.task.options.beam,
+                length_penalty=self.task.options.length_penalty,
+                banned=(PAD, BOS, UNKNOWN, MASK, *self.task.tags),
+            )
+            for row, tokens in zip(rows.tolist(), found, strict=True):
+                said[row] = tokens
+        return said
+
+
+class Clock(L.Callback):
+    """Seconds in training steps; stands first, so that what follows a step is not counted."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self._start = time.perf_counter()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.seconds += time.perf_counter() - self._start
