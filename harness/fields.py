@@ -112,6 +112,7 @@ _WORDS = {
     "dict_type": "expected a table",
     "tuple_type": "expected a list",
     "too_long": "expected two numbers",
+    "too_short": "expected one value or more",
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from harness.data.corpora.tables import Corpus, read
@@ -27,7 +27,7 @@ def _directions(value: Any) -> Any:
         except ValueError:
             value = None
     given = [str(value)] if isinstance(value, str) else value
-    fits = isinstance(given, list | tuple) and len(given) > 0
+    fits = isinstance(given, list | tuple)
     if fits and all(isinstance(each, str) and _reads(each) for each in given):
         return tuple(str(each) for each in given)
     raise PydanticCustomError("expected", "expected 'source>target' or a list of such")
@@ -36,6 +36,9 @@ def _directions(value: Any) -> Any:
 def _reads(direction: str) -> bool:
     source, arrow, target = direction.partition(">")
     return bool(source and arrow and target) and ">" not in target
+
+
+Directions = Annotated[tuple[str, ...], BeforeValidator(_directions)]
 
 
 class Translation(Strict):
@@ -48,10 +51,10 @@ class Translation(Strict):
 
     name: Literal["translation"]
     corpus: str  # help-de-en, another name in the data folder, or a path to a TSV
-    directions: Annotated[tuple[str, ...], BeforeValidator(_directions)] = ("src>tgt",)
+    directions: Annotated[Directions, Field(min_length=1)] = ("src>tgt",)
     pieces: Positive = 8000  # joint byte-pair vocabulary of all languages, special tokens aside
     max_words: Count = 0  # on either side, in every split; 0: no limit
-    low_resource: Annotated[tuple[str, ...], BeforeValidator(_directions)] = ()
+    low_resource: Directions = ()
     low_pairs: Positive = 500
     test_pairs: Count = 0  # most pairs of a direction to translate; 0: all
     beam: Positive = 1  # hypotheses; 1 is greedy
