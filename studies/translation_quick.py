@@ -1,0 +1,14 @@
+"""Do the claims of deep translation show in minutes? Five schemes, German to English, one seed."""
+
+from harness.analysis.figures import depth_curve, gradient_depth, outcome_map
+from harness.sweep import Study
+
+STUDY = Study(
+    base="translation.toml",
+    axes={
+        "scheme": ["post_norm", "b2t", "deepnorm", "pre_norm", "rezero"],
+        "model.depth": [6, 18],
+        "seed": [0],
+    },
+)
+FIGURES = [depth_curve, outcome_map, gradient_depth]
