@@ -1,4 +1,4 @@
-"""Do models this small learn to translate? All pairs, wider, with dropout, beam search, averaging."""
+"""Do models this small learn to translate? All pairs, wider, dropout, beam search."""
 
 from harness.analysis.figures import depth_curve, gradient_depth
 from harness.sweep import Study

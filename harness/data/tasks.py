@@ -8,8 +8,7 @@ from pydantic import Field
 from harness.data.arrays import Task
 from harness.data.synthetic import Pairs, Recall, Reverse, Synthetic, synthetic_sha
 from harness.data.text import CodeText, Text, load_text, text_sha
-from harness.data.translation.options import Translation
-from harness.data.translation.task import load_parallel, translation_sha
+from harness.data.translation.options import Translation, translation_sha
 from harness.fields import Strict
 
 TaskOptions = Annotated[
@@ -37,6 +36,8 @@ def load(options: TaskOptions, data: Path, family: str, length: int) -> Task:
     if isinstance(options, Synthetic):
         return Pairs(options, family, length)
     if isinstance(options, Translation):
+        from harness.data.translation.task import load_parallel  # tokenizers, scipy
+
         return load_parallel(options, data, length)
     return load_text(options, data, family, length)
 

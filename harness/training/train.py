@@ -107,8 +107,9 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
     outcome = _outcome(detector, validation, trainer.global_step)
     outcome["last_loss"] = _last_loss(outcome, curves)
     if outcome["outcome"] != "diverged":
-        outcome |= {"metric_idle_blocks": skips.idle} if skips.idle is not None else {}
-        outcome |= {f"metric_{k}": v for k, v in (translation.scores if translation else {}).items()}
+        scores = translation.scores if translation else {}
+        scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
+        outcome |= {f"metric_{name}": value for name, value in scores.items()}
     tokens, flops = batches.cost(model)
     record = {
         **outcome,

@@ -1,1 +1,1 @@
-"""Parallel text as a task: pieces of words, batches of a token budget, and scores of translations."""
+"""Parallel text as a task: pieces of words, batches of a token budget, scores of translations."""

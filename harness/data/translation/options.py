@@ -83,6 +83,14 @@ def load_corpus(options: Translation, data: Path) -> Corpus:
     return read(corpus_path(options.corpus, data))
 
 
+def translation_sha(options: Translation, data: Path) -> str:
+    """Hash of the corpus file's content; ConfigError where it lacks a direction, too."""
+    corpus = load_corpus(options, data)
+    directions(options, corpus)
+    low_resource(options, corpus)
+    return corpus.sha
+
+
 def directions(options: Translation, corpus: Corpus) -> list[tuple[str, str]]:
     """The columns of each direction, 'en>*' written out; ConfigError where there is no such."""
     return _expanded(options.directions, "data.directions", corpus)

@@ -21,7 +21,7 @@ class Score(NamedTuple):
     signature: str
 
 
-class Test(NamedTuple):
+class HeldOut(NamedTuple):
     """The test pairs of a direction, and the BLEU of not learning anything."""
 
     source: str
@@ -39,7 +39,7 @@ class Test(NamedTuple):
         group: str,
         pairs: list[tuple[str, str]],
         train: list[tuple[str, str]],
-    ) -> "Test":
+    ) -> "HeldOut":
         sources, references = [s for s, _ in pairs], [t for _, t in pairs]
         closest = [train[i][1] for i in nearest(sources, [s for s, _ in train])]
         copied, found = (score(x, references, target).bleu for x in (sources, closest))

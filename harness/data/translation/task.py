@@ -21,12 +21,13 @@ from harness.data.translation.options import (
     load_corpus,
     low_resource,
 )
-from harness.data.translation.pieces import Pieces, pieces_of
-from harness.data.translation.scores import Score, Test, score
+from harness.data.translation.pieces import pieces_of
+from harness.data.translation.scores import Score, HeldOut, score
 from harness.errors import ConfigError
 
 FREQUENCY_PAIRS = 200_000  # whose targets frequencies are counted in, at most
 LONGEST_FACTOR, LONGEST_MORE = 2, 10  # a translation has at most 2 S + 10 tokens
+TEST_TOKENS = 1024  # most tokens of a source to translate
 DECODED_TOKENS = 8192  # most tokens of a batch of translations, were all as long as that
 
 Text = tuple[str, str]  # source, target
@@ -141,7 +142,7 @@ class Parallel:
         return "low" if (source, target) in self._low else "high"
 
     @property
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[HeldOut]:
         """The pairs to translate, direction by direction, with what needs no model."""
         return _tests(self)
 
@@ -150,9 +151,9 @@ class Parallel:
         """Tokens that name a target language."""
         return list(self._pieces.tags.values())
 
-    def sources(self, test: Test) -> list[tuple[Array, Array, int]]:
+    def sources(self, test: HeldOut) -> list[tuple[Array, Array, int]]:
         """(rows of the test, sources_BS, most tokens of a translation), batch by batch."""
-        source = self._sentences([text for text, _ in test.pairs], test.target, end=True)
+        source = self._sources([text for text, _ in test.pairs], test.target)
         costs = source.lengths
         order = np.argsort(costs, kind="stable")
         cuts = _cuts(costs * LONGEST_FACTOR + LONGEST_MORE, DECODED_TOKENS)
@@ -161,7 +162,7 @@ class Parallel:
             for rows in (order[start:stop] for start, stop in pairwise(cuts))
         ]
 
-    def score(self, test: Test, translations: Sequence[Sequence[int]]) -> Score:
+    def score(self, test: HeldOut, translations: Sequence[Sequence[int]]) -> Score:
         """BLEU and chrF of token numbers, one list for each pair of the test."""
         said = self._pieces.decode(translations)
         return score(said, [target for _, target in test.pairs], test.target)
@@ -178,30 +179,37 @@ class Parallel:
         cut = split == "train" and (source, target) in self._low
         return pairs[: self.options.low_pairs] if cut else pairs
 
+    def _test_texts(self, source: str, target: str) -> list[Text]:
+        """As in training, but that only sources too long for any memory are left out."""
+        pairs = self._texts("test", source, target)
+        lengths = self._sources([text for text, _ in pairs], target).lengths
+        kept = [pair for pair, most in zip(pairs, lengths, strict=True) if most <= TEST_TOKENS]
+        self.left_out[f"test: more than {TEST_TOKENS} tokens"] += len(pairs) - len(kept)
+        return kept[: self.options.test_pairs or None]
+
     def _encode(self, texts: dict[tuple[str, str], list[Text]], split: str) -> Paired:
         """The pairs of these directions as tokens, within `train.length`."""
         parts = [
-            (
-                self._sentences([source for source, _ in pairs], direction[1], end=True),
-                self._sentences([target for _, target in pairs], None, end=True),
+            Paired(
+                self._sources([source for source, _ in pairs], direction[1]),
+                self._sentences([target for _, target in pairs], [BOS]),
             )
             for direction, pairs in texts.items()
         ]
-        whole = Paired(_joined([s for s, _ in parts]), _joined([t for _, t in parts]))
+        whole = Paired(*(_joined(side) for side in zip(*parts, strict=True)))
         kept = np.flatnonzero(whole.costs <= self._length)
         lost = len(whole.costs) - len(kept)
         self.left_out[f"{split}: more than {self._length} tokens"] += lost
         return Paired(whole.source.take(kept), whole.target.take(kept))
 
-    def _sentences(self, texts: list[str], language: str | None, *, end: bool) -> Sentences:
-        """A source, tagged with its target language where there are several; or, where no language
-        is given, a target."""
-        if language is None:
-            head = [BOS]
-        else:
-            head = [self._pieces.tags[language]] if self._tagged else []
+    def _sources(self, texts: list[str], target: str) -> Sentences:
+        """Tagged with the target language, where there are several."""
+        return self._sentences(texts, [self._pieces.tags[target]] if self._tagged else [])
+
+    def _sentences(self, texts: list[str], head: list[int]) -> Sentences:
         rows = [np.array([*head, *row, EOS], np.int32) for row in self._pieces.encode(texts)]
-        return _joined([Sentences(row, np.array([0, len(row)])) for row in rows])
+        starts = np.cumsum([0, *map(len, rows)])
+        return Sentences(np.concatenate([np.zeros(0, np.int32), *rows]), starts)
 
     @lru_cache(maxsize=1)  # noqa: B019  a task lives as long as its worker
     def _training_cuts(self, tokens: int) -> list[int]:
@@ -219,23 +227,14 @@ def load_parallel(options: Translation, data: Path, length: int) -> Parallel:
     return Parallel(options, load_corpus(options, data), length)
 
 
-def translation_sha(options: Translation, data: Path) -> str:
-    """Hash of the corpus file's content; ConfigError when it lacks a direction, too."""
-    corpus = load_corpus(options, data)
-    directions(options, corpus)
-    low_resource(options, corpus)
-    return corpus.sha
-
-
 @lru_cache(maxsize=4)
-def _tests(task: Parallel) -> list[Test]:
-    options = task.options
+def _tests(task: Parallel) -> list[HeldOut]:
     return [
-        Test.of(
+        HeldOut.of(
             source,
             target,
             task.group(source, target),
-            task._texts("test", source, target)[: options.test_pairs or None],
+            task._test_texts(source, target),
             task._texts("train", source, target),
         )
         for source, target in task.directions
@@ -258,6 +257,5 @@ def _cuts(costs: Array, tokens: int) -> list[int]:
 
 
 def _joined(parts: Sequence[Sentences]) -> Sentences:
-    tokens = [part.tokens for part in parts] or [np.zeros(0, np.int32)]
-    lengths = [part.lengths for part in parts] or [np.zeros(0, np.int64)]
-    return Sentences(np.concatenate(tokens), np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))
+    starts = np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)]))
+    return Sentences(np.concatenate([part.tokens for part in parts]), starts)

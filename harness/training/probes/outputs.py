@@ -1,5 +1,5 @@
-"""What a model says during a run and at its end: its loss, how far it has moved, what its blocks are
-worth, and its translations.
+"""What a model says during a run and at its end: its loss, how far it has moved, what its blocks
+are worth, and its translations.
 
 Series say how many steps had been taken. Letters: B sequences, T targets, D width.
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from harness.data.arrays import BOS, EOS, MASK, PAD, UNKNOWN
 from harness.data.batches import Batch, mask
-from harness.data.translation.scores import Test
+from harness.data.translation.scores import HeldOut
 from harness.data.translation.task import Parallel
 from harness.model.decoding import decode
 from harness.training.curves import Curves
@@ -153,9 +153,9 @@ class WeightAverage(L.Callback):
 class TranslationProbe(L.Callback):
     """Scores of the translated test split at the end of a run that has not diverged.
 
-    BLEU and chrF are means over directions, and so are the BLEU of copying sources (`bleu_copy`) and
-    of taking the translation of the nearest training source (`bleu_nearest`). Where the task has
-    groups of directions, BLEU and chrF of each have its name at the end.
+    BLEU and chrF are means over directions, and so are the BLEU of copying sources (`bleu_copy`)
+    and of taking the translation of the nearest training source (`bleu_nearest`). Where the task
+    has groups of directions, BLEU and chrF of each have its name at the end.
     """
 
     def __init__(self, task: Parallel, validation: "ValidationProbe") -> None:
@@ -182,7 +182,7 @@ class TranslationProbe(L.Callback):
         self.scores = {name: statistics.fmean(values) for name, values in found.items()}
         self.signature = " ".join(sorted(signatures))
 
-    def _translate(self, test: Test, module: L.LightningModule) -> list[list[int]]:
+    def _translate(self, test: HeldOut, module: L.LightningModule) -> list[list[int]]:
         said: list[list[int]] = [[]] * len(test.pairs)
         for rows, source_BS, longest in self.task.sources(test):
             source_BS = torch.from_numpy(source_BS).to(module.device)

@@ -1,0 +1,93 @@
+"""BLEU and chrF, and what a test gives without learning."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from harness.data.translation.scores import HeldOut, nearest, score
+from tests import parallel
+
+PAIRS = parallel.pairs()
+
+
+def test_a_perfect_translation_has_one_hundred_and_silence_nothing() -> None:
+    references = [target for _, target in PAIRS[:20]]
+    found = score(references, references, "en")
+    assert found.bleu == pytest.approx(100)
+    assert found.chrf == pytest.approx(100)
+    silent = score([""] * 20, references, "en")
+    assert (silent.bleu, silent.chrf) == (0, 0)
+
+
+def test_bleu_is_the_product_that_papineni_defines() -> None:
+    said, reference = "the red file opens the page", "the red file opens a new page"
+    precisions = []
+    for n in range(1, 5):
+        a, b = (
+            Counter(zip(*(text.split()[i:] for i in range(n)), strict=False))
+            for text in (said, reference)
+        )
+        precisions.append(sum((a & b).values()) / sum(a.values()))
+    brevity = math.exp(1 - 7 / 6)
+    expected = 100 * brevity * math.prod(precisions) ** (1 / 4)
+    assert score([said], [reference], "en").bleu == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [("en", "13a"), ("tgt", "13a"), ("zh-CN", "zh"), ("ja", "char"), ("pt-BR", "13a")],
+)
+def test_the_signature_names_how_words_were_told_apart(language: str, tokenizer: str) -> None:
+    signature = score(["a b"], ["a b"], language).signature
+    assert f"|tok:{tokenizer}|" in signature
+    assert "nrefs:1|case:mixed|eff:no" in signature
+    assert "version:" in signature
+
+
+def test_no_pairs_have_no_score() -> None:
+    assert score([], [], "en")[:2] == (0, 0)
+
+
+def literal_nearest(query: str, among: list[str]) -> int:
+    """TF-IDF and cosine as in a textbook."""
+    documents = [Counter(text.lower().split()) for text in among]
+    frequency = Counter(word for document in documents for word in document)
+
+    def vector(words: Counter[str]) -> dict[str, float]:
+        rarity = {w: math.log((1 + len(among)) / (1 + frequency[w])) + 1 for w in words}
+        return {w: n * rarity[w] for w, n in words.items() if w in frequency}
+
+    asked = vector(Counter(query.lower().split()))
+
+    def likeness(document: Counter[str]) -> float:
+        there = vector(document)
+        norm = math.sqrt(sum(x * x for x in there.values()))
+        return sum(asked.get(w, 0.0) * x for w, x in there.items()) / norm
+
+    values = [likeness(document) for document in documents]
+    best = max(values)
+    return next(i for i, value in enumerate(values) if value > best - 1e-12)
+
+
+def test_the_nearest_is_the_nearest_of_the_textbook() -> None:
+    # Different rarities, so that no two are equally near but for rounding.
+    among = [f"{s} {'wort' * (i % 7)} {i % 13} {'x ' * (i % 3)}" for i, (s, _) in enumerate(PAIRS)]
+    queries = among[200:230]
+    assert nearest(queries, among[:200]) == [literal_nearest(q, among[:200]) for q in queries]
+
+
+def test_a_known_sentence_is_its_own_nearest_and_an_unknown_one_finds_the_first() -> None:
+    sources = [source for source, _ in PAIRS]
+    assert nearest(sources[:50], sources) == list(range(50))
+    assert nearest(["ganz und gar fremd"], sources) == [0]
+    assert nearest([], sources) == []
+
+
+def test_baselines_are_scored_like_translations() -> None:
+    test = HeldOut.of("de", "en", "", PAIRS[200:240], PAIRS[:200])
+    sources, references = zip(*test.pairs, strict=True)
+    closest = [PAIRS[i][1] for i in nearest(sources, [s for s, _ in PAIRS[:200]])]
+    assert test.copied == score(sources, references, "en").bleu
+    assert test.nearest == score(closest, references, "en").bleu
+    assert test.copied < test.nearest < 100
