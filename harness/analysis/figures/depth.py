@@ -8,16 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
-from harness.analysis.figures.plot import caption, figure, join, mark_runs, slots, strips
-from harness.analysis.records import STACKS, Table
-from harness.analysis.statistics import (
-    BOOTSTRAP_FROM,
-    by_scheme,
-    geometric_means,
-    panels,
-    points,
-    verdict,
+from harness.analysis.figures.plot import (
+    caption,
+    figure,
+    join,
+    lost,
+    mark_runs,
+    means,
+    means_note,
+    strips,
 )
+from harness.analysis.records import STACKS, Table
+from harness.analysis.statistics import by_scheme, geometric_means, panels, verdict
 
 
 def _named(table: Table, axes: list[Axes], columns: int) -> list[bool]:
@@ -26,13 +28,13 @@ def _named(table: Table, axes: list[Axes], columns: int) -> list[bool]:
     return [differ or i % columns == 0 or i == len(axes) for i in range(1, len(axes) + 1)]
 
 
-def _levels(ax: Axes, runs: pd.DataFrame, *, named: bool) -> None:
+def levels(ax: Axes, runs: pd.DataFrame, *, named: bool) -> None:
     """What a model that reads nothing, and one that reads one token, would reach."""
-    means = {"baseline": runs["baseline_loss"].mean(), "bigram": runs["reference_loss"].mean()}
-    for name, value in means.items():
+    heights = {"baseline": runs["baseline_loss"].mean(), "bigram": runs["reference_loss"].mean()}
+    for name, value in heights.items():
         if math.isfinite(value):
             text = f"{name}\n{value:.2f}" if named else ""
-            drawings.level(ax, value, text, above=value == max(means.values()))
+            drawings.level(ax, value, text, above=value == max(heights.values()))
 
 
 @figure(needs=("baseline_loss", "reference_loss"))
@@ -40,23 +42,16 @@ def depth_curve(table: Table) -> Figure:
     """Validation loss against depth: every seed, the mean while all train, its interval."""
     parts = panels(table)
     columns = min(3, len(parts))
-    few = points(table)["n"].max() < BOOTSTRAP_FROM
-    kind = "Student t" if few else f"Student t, bootstrap from n = {BOOTSTRAP_FROM}"
-    bar = f"bar: its 95 % interval ({kind}), cut at the frame"
-    small = caption(table, "line: mean where all trained", bar, "hollow: stalled")
+    small = caption(table, means_note(table), "hollow: stalled")
     title = "Validation loss against depth"
     sheet, axes = drawings.page(title, small, panels=len(parts), columns=columns)
     unplaced = []
     for ax, panel, named in zip(axes, parts, _named(table, axes, columns), strict=True):
         drawings.depth_axis(ax, panel.ticks)
         mark_runs(ax, panel, panel.runs, "final_loss")
-        _levels(ax, panel.runs, named=named)
-        for scheme, means in by_scheme(points(panel.table, by=("scheme", "depth"))):
-            join(ax, panel, scheme, means.set_index("depth")["final_loss"])
-            x = means["depth"] * slots(panel)[0][scheme]
-            drawings.bars(ax, x, means["low"], means["high"], looks.look(scheme).color)
-        lost = panel.runs[panel.runs["final_loss"].isna()]
-        unplaced.append(lost.assign(name=lost["outcome"]))
+        levels(ax, panel.runs, named=named)
+        means(ax, panel, "final_loss")
+        unplaced.append(lost(panel, "final_loss"))
     for top, panel in zip(strips(axes, parts, unplaced), parts, strict=True):
         top.set_title(panel.title)
     sheet.supylabel("validation loss (nats per token)", fontsize=8)
@@ -147,7 +142,7 @@ def loss_traces(table: Table) -> Figure:
                 before = curve[(curve.index <= diverged_at) & np.isfinite(curve)]
                 height = min([ceiling, *before.iloc[-1:]])
                 ax.plot([diverged_at], [height], **seen.point(filled=False, size=7), zorder=3)
-        _levels(ax, runs, named=named)
+        levels(ax, runs, named=named)
         ax.set_ylim(top=1.05 * ceiling)
         ax.set_title(", ".join(filter(None, (f"{panel.ticks[depth]} layers", panel.title))))
         ax.set_xlabel("step")

@@ -3,6 +3,7 @@
 No run is ever left out: what has no height on an axis stands in a strip beside it. No torch.
 """
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable
@@ -14,9 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
+from harness.analysis.figures.paper import published
 from harness.analysis.files import replace
 from harness.analysis.records import Table
-from harness.analysis.statistics import Panel, by_scheme, points
+from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, points
 from harness.errors import ConfigError, MissingRuns, did_you_mean
 
 ALWAYS = ("scheme", "seed", "encoder_layers", "decoder_layers", "outcome", "final_loss")
@@ -25,10 +27,12 @@ Render = Callable[[Table], Figure]
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure by name, with the columns it needs and whether it reads curves or the tuning."""
+    """A figure by name, with the columns it needs, the tables of the paper that it shows, and
+    whether it reads curves or the tuning."""
 
     name: str
     needs: tuple[str, ...]
+    paper: tuple[str, ...]
     curves: bool
     tuning: bool
     render: Render
@@ -51,12 +55,16 @@ FIGURES: dict[str, Plot] = {}
 
 
 def figure(
-    *, needs: Iterable[str] = (), curves: bool = False, tuning: bool = False
+    *,
+    needs: Iterable[str] = (),
+    paper: Iterable[str] = (),
+    curves: bool = False,
+    tuning: bool = False,
 ) -> Callable[[Render], Plot]:
     """Register a function of a table as the figure of its name."""
 
     def register(render: Render) -> Plot:
-        plot = Plot(render.__name__, tuple(needs), curves, tuning, render)
+        plot = Plot(render.__name__, tuple(needs), tuple(paper), curves, tuning, render)
         FIGURES[plot.name] = plot
         return plot
 
@@ -90,6 +98,7 @@ def _sidecar(plot: Plot, table: Table) -> bytes:
     frames = [table.runs, table.missing, *([table.curves] if plot.curves else [])]
     if plot.tuning and table.tuning:
         frames += [table.tuning.runs, table.tuning.missing]
+    frames += [published(name) for name in plot.paper]
     text = "\n".join(frame.to_csv(index=False, lineterminator="\n") for frame in frames)
     facts = {
         "figure": plot.name,
@@ -107,6 +116,13 @@ def caption(table: Table, *notes: str) -> str:
     span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     missing = f", missing cells: {len(table.missing)}" if len(table.missing) else ""
     return f"{table.study}: n = {span} seeds a point{missing}\n{'; '.join(notes)}"
+
+
+def means_note(table: Table) -> str:
+    """How to read the line and the bar of `means`."""
+    few = points(table)["n"].max() < BOOTSTRAP_FROM
+    kind = "Student t" if few else f"Student t, bootstrap from n = {BOOTSTRAP_FROM}"
+    return f"line: mean where all trained; bar: its 95 % interval ({kind}), cut at the frame"
 
 
 def slots(panel: Panel) -> tuple[dict[str, float], float]:
@@ -132,6 +148,22 @@ def join(ax: Axes, panel: Panel, scheme: str, values: "pd.Series[float]") -> Non
     """The scheme's line over all depths of the panel, broken where it has no value."""
     line = values.reindex(list(panel.ticks))
     ax.plot(line.index * slots(panel)[0][scheme], line, **looks.look(scheme).line)
+
+
+def means(ax: Axes, panel: Panel, column: str) -> None:
+    """Each scheme's mean over depth, while all its runs trained, with the interval."""
+    runs = panel.runs.assign(final_loss=panel.runs[column])  # what `points` takes the mean of
+    part = dataclasses.replace(panel.table, runs=runs)
+    for scheme, rows in by_scheme(points(part, by=("scheme", "depth"))):
+        join(ax, panel, scheme, rows.set_index("depth")["final_loss"])
+        x = rows["depth"] * slots(panel)[0][scheme]
+        drawings.bars(ax, x, rows["low"], rows["high"], looks.look(scheme).color)
+
+
+def lost(panel: Panel, column: str) -> pd.DataFrame:
+    """The runs without a value, for `strips`: named by what became of them."""
+    runs = panel.runs[panel.runs[column].isna()]
+    return runs.assign(name=runs["outcome"].replace("trained", "no value"))
 
 
 def strips(
