@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Literal
 
 import matplotlib.style
 import numpy as np
@@ -74,12 +75,13 @@ def page(
     panels: int,
     columns: int,
     panel_height: float = 2.4,
-    sharey: bool = True,
+    panel_width: float = 2.2,
+    sharey: bool | Literal["row"] = True,
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure with its panels, row by row; the caption is the small print below."""
     rows = -(-panels // columns)
     least = HEIGHT if panel_height >= 2.4 else 0.0
-    size = (max(WIDTH, 2.2 * columns + 1.4), max(least, panel_height * rows + 0.9))
+    size = (max(WIDTH, panel_width * columns + 1.4), max(least, panel_height * rows + 0.9))
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     figure.supxlabel(caption, x=0.01, ha="left", fontsize=6.5, color=GREY)
@@ -219,13 +221,17 @@ def stop(ax: Axes, column: int, row: int) -> None:
     ax.add_patch(Rectangle((column + 0.46, row - 0.47), 0.06, 0.94, facecolor="black", zorder=5))
 
 
-def legend(figure: Figure, schemes: Iterable[str]) -> None:
-    """The schemes' looks, outside the panels."""
+def legend(figure: Figure, schemes: Iterable[str], *, columns: int = 0) -> None:
+    """The schemes' looks, outside the panels: on the right, or in so many columns on top, where a
+    short title leaves room."""
     handles = [
         Line2D([], [], label=scheme, **(look(scheme).point(filled=True) | look(scheme).line))
         for scheme in schemes
     ]
-    figure.legend(handles=handles, loc="outside right upper")
+    if columns:
+        figure.legend(handles=handles, loc="outside upper right", ncols=columns)
+    else:
+        figure.legend(handles=handles, loc="outside right upper")
 
 
 def save(figure: Figure, stem: Path) -> None:

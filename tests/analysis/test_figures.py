@@ -53,6 +53,9 @@ def cell(scheme: str, depth: int, seed: int, family: str, norm: str) -> dict[str
         **{"baseline_loss": 3.22, "reference_loss": 2.43},
         **gradients,
         "metric_idle_blocks": 1 / depth if loss == loss else NAN,
+        **{"metric_source_gain": 3.2 - loss, "metric_bleu": 10 - loss},
+        **{"metric_bleu_copy": 1.6, "metric_bleu_nearest": 5.3},
+        **{"metric_loss_low": loss + 0.5, "metric_loss_high": loss - 0.5},
         "optim.lr": best_rate(scheme, depth),
     }
 
@@ -335,9 +338,9 @@ def test_figures_are_found_by_either_spelling(name: str) -> None:
         ("depth-curv", "unknown figure 'depth-curv' (did you mean 'depth_curve'?)"),
         (
             "x",
-            "unknown figure 'x' (known: depth_curve, gradient_depth, gradient_init, "
-            "gradient_init_down, gradient_init_matrices, loss_traces, outcome_map, placement, "
-            "rate_depth, stream_init)",
+            "unknown figure 'x' (known: by_resource, depth_curve, figure_6, gradient_depth, "
+            "gradient_init, gradient_init_down, gradient_init_matrices, loss_traces, outcome_map, "
+            "placement, rate_depth, stream_init)",
         ),
     ],
 )

@@ -10,13 +10,16 @@ from harness.analysis.figures.initial import (
 from harness.analysis.figures.placement import placement
 from harness.analysis.figures.plot import FIGURES, Plot, draw, figure, find, stale
 from harness.analysis.figures.rates import rate_depth
+from harness.analysis.figures.translation import by_resource, figure_6
 
 __all__ = [
     "FIGURES",
     "Plot",
+    "by_resource",
     "depth_curve",
     "draw",
     "figure",
+    "figure_6",
     "find",
     "gradient_depth",
     "gradient_init",
