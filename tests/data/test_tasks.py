@@ -9,6 +9,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions, data_sha, load
+from tests import parallel
 
 READ = TypeAdapter(TaskOptions)
 
@@ -18,6 +19,9 @@ def options(name: str, folder: Path) -> Any:
     if name == "text":
         (folder / "a.txt").write_text("some text to read from " * 40)
         given["path"] = "a.txt"
+    if name == "translation":
+        parallel.write(folder)
+        given |= {"corpus": "toy", "pieces": 80}
     return READ.validate_python(given)
 
 
@@ -31,14 +35,15 @@ def test_every_task_has_a_name_options_and_families() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_is_read_by_its_name_and_serves_each_of_its_families(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     given = options(name, tmp_path)
     assert type(given) is TASKS[name]
     for family in FAMILIES[name]:
-        task = load(given, tmp_path, family, 12)
-        batch = task.train(0, 0, 2)
-        assert len(batch.inputs_BT) == 2
+        task = load(given, tmp_path, family, 40)
+        batch = task.train(0, 0, 60)
+        assert len(batch.inputs_BT) == 60 or (name == "translation" and batch.inputs_BT.size <= 60)
         assert batch.inputs_BT.shape == batch.targets_BT.shape == batch.previous_BT.shape
         assert (batch.source_BS is not None) == (family == "encoder_decoder")
         assert task.sha == data_sha(given, tmp_path)  # whatever the family

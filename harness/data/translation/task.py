@@ -22,7 +22,7 @@ from harness.data.translation.options import (
     low_resource,
 )
 from harness.data.translation.pieces import pieces_of
-from harness.data.translation.scores import Score, HeldOut, score
+from harness.data.translation.scores import HeldOut, Score, score
 from harness.errors import ConfigError
 
 FREQUENCY_PAIRS = 200_000  # whose targets frequencies are counted in, at most

@@ -78,9 +78,7 @@ def test_the_same_texts_give_the_same_pieces_in_another_process(cache: Path) -> 
     assert len(said) == 1
 
 
-def test_what_was_trained_once_is_read_again(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_trained_once_is_read_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = pieces_of(TEXTS, 120, ()).encode(TEXTS)
     assert len([*cache.iterdir()]) == 1
     monkeypatch.setattr(module, "_train", lambda *_: pytest.fail("trained again"))
