@@ -1,6 +1,6 @@
 """Which residual schemes still translate as both stacks get deep? German to English, 600 steps."""
 
-from harness.analysis.figures import depth_curve, gradient_depth, outcome_map
+from harness.analysis.figures import figure_6, gradient_depth, outcome_map
 from harness.sweep import Study
 
 STUDY = Study(
@@ -15,4 +15,4 @@ STUDY = Study(
         "seed": [0, 1, 2],
     },
 )
-FIGURES = [depth_curve, outcome_map, gradient_depth]
+FIGURES = [figure_6, outcome_map, gradient_depth]

@@ -1,6 +1,6 @@
 """Do the claims of deep translation show in minutes? Five schemes, German to English, one seed."""
 
-from harness.analysis.figures import depth_curve, gradient_depth, outcome_map
+from harness.analysis.figures import figure_6, gradient_depth, outcome_map
 from harness.sweep import Study
 
 STUDY = Study(
@@ -11,4 +11,4 @@ STUDY = Study(
         "seed": [0],
     },
 )
-FIGURES = [depth_curve, outcome_map, gradient_depth]
+FIGURES = [figure_6, outcome_map, gradient_depth]
