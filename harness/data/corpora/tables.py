@@ -9,7 +9,7 @@ import os
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -102,42 +102,57 @@ def _read(path: Path, changed: int, size: int) -> Corpus:
     lines = _decoded(path, raw).removeprefix("\ufeff").split("\n")
     columns = _header(path, lines[0])
     left_out: Counter[str] = Counter()
-    rows: dict[str, dict[Row, None]] = {split: {} for split in SPLITS}
+    sha = hashlib.sha256(raw).hexdigest()[:12]
+    rows = _rows(path, lines, len(columns) + 1, left_out)
+    return Corpus(columns, sifted(str(path), rows, left_out), dict(+left_out), sha)
+
+
+def sifted(
+    where: str, rows: Iterable[tuple[str, Row]], left_out: Counter[str]
+) -> dict[str, list[Row]]:
+    """Rows by split without those that teach nothing or are held out and trained on; those are
+    counted in `left_out`. ConfigError, beginning with `where`, when no training row or no
+    validation row is left."""
+    kept: dict[str, dict[Row, None]] = {split: {} for split in SPLITS}
+    for split, row in rows:
+        if sum(map(bool, row)) < 2:
+            left_out["no text"] += 1
+        elif row in kept[split]:
+            left_out["repeated"] += 1
+        else:
+            kept[split][row] = None
+    for split in SPLITS[1:]:
+        known = kept[split].keys() & kept["train"].keys()
+        left_out["in training"] += len(known)
+        kept[split] = {row: None for row in kept[split] if row not in known}
+    for split in NEEDED:
+        if not kept[split]:
+            lost = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
+            raise ConfigError(
+                f"{where}: no line of split '{split}'{f' is left ({lost})' if lost else ''}; "
+                "train and valid both need some"
+            )
+    return {split: list(found) for split, found in kept.items()}
+
+
+def _rows(
+    path: Path, lines: list[str], cells: int, left_out: Counter[str]
+) -> Iterator[tuple[str, Row]]:
     last = len(lines) - (lines[-1] == "")  # a line feed at the end begins no line
     for number, line in enumerate(lines[1:last], start=2):
         if not line.strip("\r"):
             left_out["empty line"] += 1
             continue
-        cells = line.split("\t")
-        if len(cells) != len(columns) + 1:
+        split, *texts = (cell.strip() for cell in line.split("\t"))
+        if len(texts) + 1 != cells:
             raise ConfigError(
-                f"{path}: line {number}: expected {len(columns) + 1} cells, got {len(cells)}; "
+                f"{path}: line {number}: expected {cells} cells, got {len(texts) + 1}; "
                 "cells are separated by one tab each"
             )
-        split, *texts = (cell.strip() for cell in cells)
-        if split not in rows:
+        if split not in SPLITS:
             hint = did_you_mean(split, SPLITS)
             raise ConfigError(f"{path}: line {number}: unknown split '{split}'{hint}")
-        row = tuple(texts)
-        if sum(map(bool, row)) < 2:
-            left_out["no text"] += 1
-        elif row in rows[split]:
-            left_out["repeated"] += 1
-        else:
-            rows[split][row] = None
-    for split in SPLITS[1:]:
-        known = rows[split].keys() & rows["train"].keys()
-        left_out["in training"] += len(known)
-        rows[split] = {row: None for row in rows[split] if row not in known}
-    for split in NEEDED:
-        if not rows[split]:
-            lost = _counts(left_out)
-            raise ConfigError(
-                f"{path}: no line of split '{split}'{f' is left ({lost})' if lost else ''}; "
-                f"add lines that begin with '{split}' and a tab"
-            )
-    splits = {split: list(found) for split, found in rows.items()}
-    return Corpus(columns, splits, dict(+left_out), hashlib.sha256(raw).hexdigest()[:12])
+        yield split, tuple(texts)
 
 
 def _decoded(path: Path, raw: bytes) -> str:
@@ -167,7 +182,3 @@ def _header(path: Path, line: str) -> tuple[str, ...]:
         if times > 1:
             raise ConfigError(f"{path}: line 1: column '{name}' occurs {times} times; rename one")
     return tuple(columns)
-
-
-def _counts(left_out: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
