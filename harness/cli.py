@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness import cli_schemes
+from harness import cli_data, cli_schemes
+from harness.cli_data import DATA, DataOption
 from harness.cli_schemes import JsonOption
 from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
 
@@ -33,10 +34,7 @@ SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=V[,V
 OnlyOption = Annotated[list[str] | None, typer.Option("--only", metavar="AXIS=V[,V]")]
 StateOption = Annotated[Path, typer.Option("--state", help="ledger, tracker, artifacts")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="runs.csv, curves and figures")]
-DataOption = Annotated[
-    Path, typer.Option("--data", envvar="HARNESS_DATA", help="folder of corpora")
-]
-STATE, RESULTS, DATA = Path(".harness"), Path("results"), Path("data")
+STATE, RESULTS = Path(".harness"), Path("results")
 PreferOption = Annotated[
     str | None, typer.Option("--prefer", metavar="results|ledger", help="which of two is right")
 ]
@@ -204,6 +202,7 @@ def ui(
 
 for command in (cli_schemes.schemes, cli_schemes.show, cli_schemes.check):
     app.command()(command)
+app.add_typer(cli_data.app, name="data")
 
 
 def main() -> None:

@@ -15,9 +15,8 @@ ROOMS = ["schemes", "model", "data", "training", "sweep", "analysis"]  # as data
 FREE = {"harness", "harness.errors", "harness.fields"}  # for all to import
 # These import what they like, and no room imports them.
 TOP = {
-    *("harness.cli", "harness.cli_schemes", "harness.commands", "harness.session"),
-    "harness.signature",
-    "harness.__main__",
+    *("harness.cli", "harness.cli_data", "harness.cli_schemes", "harness.commands"),
+    *("harness.session", "harness.signature", "harness.__main__"),
 }
 
 # Where a third party may be imported: rooms, or single files.
@@ -29,7 +28,9 @@ CONTAINED = {
     "mlflow": {"sweep/tracking"},
     "ray": {"sweep/cluster"},
     "matplotlib": {"analysis"},
-    "typer": {"cli", "cli_schemes"},
+    "typer": {"cli", "cli_data", "cli_schemes"},
+    "datasets": {"data/corpora/hub"},
+    "huggingface_hub": {"data/corpora/hub"},
 }
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from harness.data.corpora.pages import Key, texts
+from harness.data.corpora.pages import Key, require, texts
 from harness.data.corpora.tables import SPLITS, Corpus, Row, digest
 
 LANGUAGES = (
@@ -37,10 +37,11 @@ SYMBOLS = re.compile(r"^[=/#]|://|=\s?[A-ZÄÖÜ.]+\(|[A-Z]{3,}\(|;\S|[{}<>\\^|~
 
 def german_english(folder: Path) -> Corpus:
     """Pairs of sentences and short texts, each side once; ConfigError when help is missing."""
+    require(folder, ("en-US", "de"))
     german, english = texts(folder, "de"), texts(folder, "en-US")
     left_out: Counter[str] = Counter()
     pages: defaultdict[Row, list[str]] = defaultdict(list)
-    for key in english.keys() & german.keys():
+    for key in sorted(english.keys() & german.keys()):
         for pair in _pairs(german[key], english[key]):
             if reason := fault(*pair, WORDS):
                 left_out[reason] += 1
@@ -56,6 +57,7 @@ def german_english(folder: Path) -> Corpus:
 
 def multilingual(folder: Path) -> Corpus:
     """English sentences with up to 17 translations; ConfigError when help is missing."""
+    require(folder, ("en-US", *LANGUAGES))
     english = texts(folder, "en-US")
     pages: defaultdict[str, set[str]] = defaultdict(set)
     for (page, _), text in english.items():
@@ -114,7 +116,7 @@ def folded(text: str) -> str:
     return "".join(character for character in digits if character.isalnum())
 
 
-def _pairs(german: str, english: str) -> list[Row]:
+def _pairs(german: str, english: str) -> list[tuple[str, str]]:
     """Sentence by sentence where both have as many, of plausible lengths; else the whole text."""
     sides = sentences(german), sentences(english)
     if len(sides[0]) == len(sides[1]):

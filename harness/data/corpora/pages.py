@@ -9,7 +9,7 @@ import lzma
 import tarfile
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -35,7 +35,7 @@ UNSEEN = dict.fromkeys((0xAD, 0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF))
 
 
 def texts(folder: Path, language: str) -> dict[Key, str]:
-    """All blocks of text in a language; ConfigError when the folder has no such help.
+    """All blocks of text in a language that the folder has; ConfigError for broken files.
 
     The folder is the root of a system or of unpacked packages, or it holds Debian packages.
     """
@@ -56,29 +56,44 @@ def texts(folder: Path, language: str) -> dict[Key, str]:
     return found
 
 
-def package(language: str) -> str:
-    """The Debian package that holds a language."""
-    return f"libreoffice-help-{language.lower()}"
+def require(folder: Path, languages: Iterable[str]) -> None:
+    """ConfigError that names the Debian packages of all languages that a folder lacks."""
+    missing = [
+        _package(language)
+        for language in languages
+        if not _unpacked(folder, language).is_dir() and not _packed(folder, language)
+    ]
+    if missing:
+        raise ConfigError(
+            f"{folder}: no pages of {', '.join(missing)}; install these packages, or name with "
+            f"--from the folder where you called: apt-get download {' '.join(missing)}"
+        )
 
 
 def _pages(folder: Path, language: str) -> Iterator[tuple[str, bytes]]:
-    unpacked = folder / INSTALLED / language / "text"
-    packed = sorted(folder.glob(f"{package(language)}_*.deb"))
+    unpacked, packed = _unpacked(folder, language), _packed(folder, language)
     if unpacked.is_dir():
         for path in sorted(unpacked.rglob("*.html")):
             yield path.relative_to(unpacked).as_posix(), path.read_bytes()
     elif len(packed) == 1:
         yield from _members(packed[0], f"{INSTALLED}/{language}/text/")
-    elif packed:
+    else:
         raise ConfigError(
             f"{folder}: {len(packed)} packages hold the help in '{language}' "
             f"({', '.join(path.name for path in packed)}); keep one"
         )
-    else:
-        raise ConfigError(
-            f"{folder}: no LibreOffice help in '{language}'; install {package(language)}, or name "
-            f"with --from a folder where 'apt-get download {package(language)}' has put it"
-        )
+
+
+def _unpacked(folder: Path, language: str) -> Path:
+    return folder / INSTALLED / language / "text"
+
+
+def _packed(folder: Path, language: str) -> list[Path]:
+    return sorted(folder.glob(f"{_package(language)}_*.deb"))
+
+
+def _package(language: str) -> str:
+    return f"libreoffice-help-{language.lower()}"
 
 
 def _members(deb: Path, below: str) -> Iterator[tuple[str, bytes]]:

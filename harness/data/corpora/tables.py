@@ -53,6 +53,11 @@ def unpacked(path: Path) -> bytes:
         raise ConfigError(f"{path}: cannot be read ({why}); name a whole file") from None
 
 
+def cell(text: str) -> str:
+    """The text as a cell can hold it: a space for each run of tabs and line ends."""
+    return BREAKS.sub(" ", text).strip()
+
+
 def digest(columns: Sequence[str], splits: Mapping[str, Sequence[Row]]) -> str:
     """SHA-256 of the unpacked file that `write` would make."""
     sha = hashlib.sha256()
@@ -90,8 +95,7 @@ def _lines(columns: Sequence[str], splits: Mapping[str, Sequence[Row]]) -> Itera
     for split in SPLITS:
         for row in splits.get(split, ()):
             assert len(row) == len(columns)
-            cells = (BREAKS.sub(" ", cell).strip() for cell in row)
-            yield ("\t".join((split, *cells)) + "\n").encode()
+            yield ("\t".join((split, *map(cell, row))) + "\n").encode()
 
 
 @lru_cache(maxsize=8)
@@ -143,7 +147,7 @@ def _rows(
         if not line.strip("\r"):
             left_out["empty line"] += 1
             continue
-        split, *texts = (cell.strip() for cell in line.split("\t"))
+        split, *texts = (part.strip() for part in line.split("\t"))
         if len(texts) + 1 != cells:
             raise ConfigError(
                 f"{path}: line {number}: expected {cells} cells, got {len(texts) + 1}; "
@@ -168,7 +172,7 @@ def _decoded(path: Path, raw: bytes) -> str:
 
 
 def _header(path: Path, line: str) -> tuple[str, ...]:
-    first, *columns = (cell.strip() for cell in line.split("\t"))
+    first, *columns = (part.strip() for part in line.split("\t"))
     wanted = "begin the file with a line like split<TAB>src<TAB>tgt"
     if first != "split":
         raise ConfigError(f"{path}: line 1: expected a header with 'split' first; {wanted}")
