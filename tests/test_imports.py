@@ -133,10 +133,11 @@ SHOW = "import sys, {name}; print(*(n for n in {heavy} if n in sys.modules))"
         *("harness.schemes", "harness.training.config", "harness.training.curves"),
         *("harness.sweep.study", "harness.analysis.figures", "harness.analysis.records"),
         *("harness.analysis.report", "harness.cli"),
+        *("harness.data.corpora.help", "harness.data.corpora.hub", "harness.data.corpora.listing"),
     ],
 )
 def test_what_only_reads_results_loads_no_heavy_library(name: str) -> None:
-    heavy = ("torch", "lightning", "optuna", "mlflow", "ray")
+    heavy = ("torch", "lightning", "optuna", "mlflow", "ray", "datasets")
     program = SHOW.format(name=name, heavy=heavy)
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT

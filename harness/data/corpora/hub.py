@@ -3,6 +3,7 @@
 The only place where the `datasets` library (extra `hub`) is imported, and only when it is called.
 """
 
+import csv
 import re
 import sys
 import tempfile
@@ -147,23 +148,22 @@ def _rows(
 def _table(source: Source, local: Path | None, theirs: str, options: dict[str, Any]) -> "Dataset":
     from datasets import load_dataset
 
-    suffix = Path(theirs).suffix
+    place = local or f"hf://datasets/{source.dataset}@{options['revision']}"
     if local is not None and local.is_file():
-        files, suffix = str(local), local.suffix
-    elif suffix in READERS:
-        root = (
-            f"hf://datasets/{source.dataset}@{options.get('revision')}" if local is None else local
-        )
-        files, theirs = f"{root}/{theirs}", "train"
+        files, split = str(local), theirs
+    elif Path(theirs).suffix in READERS:
+        files, split = f"{place}/{theirs}", "train"
     else:
-        where = source.dataset if local is None else str(local)
-        return load_dataset(where, source.config, split=theirs, **options)
+        return load_dataset(str(local or source.dataset), source.config, split=theirs, **options)
+    suffix = Path(files).suffix
     if suffix not in READERS:
         raise ValueError(f"a file of kind '{suffix}' (known: {', '.join(READERS)})")
-    if suffix == ".tsv":
-        options = {**options, "sep": "\t", "quoting": 3}  # csv.QUOTE_NONE
-    kept = {name: value for name, value in options.items() if name != "revision"}
-    return load_dataset(READERS[suffix], data_files=files, split=theirs, **kept)
+    form = {"sep": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {}
+    cache = options.get("cache_dir")
+    try:
+        return load_dataset(READERS[suffix], data_files=files, split=split, cache_dir=cache, **form)
+    except StopIteration:  # what the library says to a pattern that nothing fits
+        raise FileNotFoundError(f"no file '{theirs}'") from None
 
 
 def _line(name: str, source: Source, error: Exception) -> str | None:
@@ -175,8 +175,8 @@ def _line(name: str, source: Source, error: Exception) -> str | None:
             "build it where there is a connection and copy the file, or name local files with --hub"
         )
     if kinds & {"HTTPError", "DatasetsError", "ValueError", "RuntimeError", "FileNotFoundError"}:
-        cause = error.__cause__ or error
-        said = str(cause).strip().split("\n")[0].rstrip(".")
+        told = [str(each).strip() for each in (error.__cause__, error) if each]
+        said = next(filter(None, told), type(error).__name__).split("\n")[0].rstrip(".")
         return (
             f"{name}: {source.dataset}: {said}; check dataset, --config, --revision, --columns "
             "and --splits"

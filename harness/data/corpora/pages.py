@@ -59,14 +59,15 @@ def texts(folder: Path, language: str) -> dict[Key, str]:
 def require(folder: Path, languages: Iterable[str]) -> None:
     """ConfigError that names the Debian packages of all languages that a folder lacks."""
     missing = [
-        _package(language)
+        language
         for language in languages
         if not _unpacked(folder, language).is_dir() and not _packed(folder, language)
     ]
     if missing:
+        packages = " ".join(map(_package, missing))
         raise ConfigError(
-            f"{folder}: no pages of {', '.join(missing)}; install these packages, or name with "
-            f"--from the folder where you called: apt-get download {' '.join(missing)}"
+            f"{folder}: no LibreOffice help in {', '.join(missing)}; name with --from the folder "
+            f"where you called: apt-get download {packages}"
         )
 
 

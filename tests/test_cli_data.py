@@ -1,0 +1,232 @@
+"""`harness data`: what the commands print, refuse, and leave behind."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.data.corpora import listing, tables
+from harness.errors import ConfigError
+from tests.data.corpora.help_pages import write_pages
+
+ROOT = Path(__file__).parents[1]
+PAGES = {  # of all three splits
+    "page0.html": ("Öffnet den Dialog.", "Opens the dialog."),
+    "page47.html": ("Löscht die Zeile darunter.", "Deletes the row below."),
+    "page44.html": ("Speichert das Dokument sofort.", "Saves the document immediately."),
+}
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, ["data", *map(str, words)])
+
+
+def said(*words: object) -> str:
+    result = call(*words)
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+def refusal(*words: object) -> str:
+    result = call(*words)
+    assert isinstance(result.exception, ConfigError), result.output
+    return str(result.exception)
+
+
+def harness(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness", "data", *words]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env=os.environ | environment
+    )
+
+
+@pytest.fixture
+def help_folder(tmp_path: Path) -> Path:
+    for language, side in (("de", 0), ("en-US", 1)):
+        pages = {page: f'<p id="par_1">{pair[side]}</p>' for page, pair in PAGES.items()}
+        write_pages(tmp_path / "help", language, pages)
+    return tmp_path / "help"
+
+
+def test_build_writes_a_file_that_list_and_check_know(help_folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    out = said("build", "help-de-en", "--from", help_folder, "--data", data)
+    path = data / "deu-eng.tsv.gz"
+    sha = tables.read(path).sha
+    assert out.splitlines() == [
+        f"{path}: from LibreOffice's help in {help_folder}",
+        "pairs      train 1, valid 1, test 1",
+        "left out   none",
+        f"sha        {sha}",
+        "help-de-en: this version of the help makes another corpus than 4:7.4.7-1+deb12u14: rows "
+        "of it are not comparable with those of that one",
+    ]
+    (row,) = (r for r in json.loads(said("list", "--json", "--data", data)) if r["present"])
+    assert (row["name"], row["where"], row["train"]) == ("help-de-en", str(path), 1)
+    assert said("check", "help-de-en", "--data", data).splitlines() == [
+        str(path),
+        "pairs      train 1, valid 1, test 1",
+        "left out   none",
+        "lost       0.0000% of characters (U+FFFD, controls)",
+        f"sha        {sha} (not the known one)",
+        "words  5 %  50 %  95 %  100 %  texts",
+        "src      3     4     4      4      3",
+        "tgt      3     4     4      4      3",
+    ]
+
+
+def test_a_corpus_of_the_known_hash_is_said_to_be_it(
+    help_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said("build", "help-de-en", "--from", help_folder, "--data", tmp_path)
+    rows = tables.read(tmp_path / "deu-eng.tsv.gz")
+    known = listing.KNOWN["help-de-en"]._replace(sha=tables.digest(rows.columns, rows.splits))
+    monkeypatch.setitem(listing.KNOWN, "help-de-en", known)
+    assert "(as known)" in said("check", "help-de-en", "--data", tmp_path)
+    out = said("build", "help-de-en", "--from", help_folder, "--data", tmp_path)
+    assert "not comparable" not in out
+
+
+def test_a_file_is_replaced_only_by_the_same_content_or_by_force(
+    help_folder: Path, tmp_path: Path
+) -> None:
+    words = ("build", "help-de-en", "--from", help_folder, "--data", tmp_path)
+    said(*words)
+    path = tmp_path / "deu-eng.tsv.gz"
+    built = path.read_bytes()
+    assert f"{path}: is there already, with the same content" in said(*words)
+    for other in (b"split\ta\tb\n", built[:-4]):
+        path.write_bytes(other)
+        line = f"{path}: is there with another content; replace it with --force"
+        assert refusal(*words) == line
+        assert path.read_bytes() == other
+        said(*words, "--force")
+        assert path.read_bytes() == built
+
+
+def test_an_unpacked_file_is_known_for_the_same_content(help_folder: Path, tmp_path: Path) -> None:
+    words = ("build", "help-de-en", "--from", help_folder, "--data", tmp_path)
+    said(*words)
+    packed = tmp_path / "deu-eng.tsv.gz"
+    (tmp_path / "deu-eng.tsv").write_bytes(tables.unpacked(packed))
+    packed.unlink()
+    assert "deu-eng.tsv: is there already, with the same content" in said(*words)
+    assert not packed.exists()
+
+
+def test_a_corpus_of_ones_own_is_built_from_local_files(tmp_path: Path) -> None:
+    source = tmp_path / "mine.jsonl"
+    rows = [{"translation": {"de": f"wort {i}", "en": f"word {i}"}} for i in range(4)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    splits = "train=train[:2],valid=train[2:3],test=train[3:]"
+    columns = "en=translation.en,de=translation.de"
+    words = ("build", "mine", "--hub", source, "--columns", columns, "--splits", splits)
+    out = said(*words, "--data", tmp_path)
+    assert out.startswith(f"{tmp_path / 'mine.tsv.gz'}: from {source}\npairs      train 2, valid 1")
+    assert tables.read(tmp_path / "mine.tsv.gz").splits["test"] == [("word 3", "wort 3")]
+
+
+def test_list_shows_a_broken_file_with_its_error_and_all_known_corpora(tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("split\ta\tb\ntrain\tx\n")
+    lines = said("list", "--data", tmp_path).splitlines()
+    assert lines[0].split() == [
+        *("name", "present", "where", "train", "valid", "test", "licence", "builds", "error"),
+    ]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        *([name, "no"] for name in listing.KNOWN),
+        ["bad", "yes"],
+    ]
+    assert "bad.tsv: line 2: expected 3 cells, got 2" in lines[-1]
+    assert "error" not in said("list", "--data", tmp_path / "nowhere").splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["build", "help-de-em"],
+            "unknown corpus 'help-de-em' (did you mean 'help-de-en'?); for one of your own add "
+            "--hub",
+        ),
+        (
+            ["build", "wmt17", "--from", "x"],
+            "wmt17: --from is for LibreOffice's help; leave it out",
+        ),
+        (
+            ["build", "wmt17", "--revision", "x"],
+            "--config, --revision and --columns: of which dataset? add --hub",
+        ),
+        (
+            ["build", "deu-eng", "--hub", "x", "--columns", "a=a,b=b"],
+            "deu-eng: is the name of another corpus; choose your own for --hub",
+        ),
+        (
+            ["build", "../x", "--hub", "x", "--columns", "a=a,b=b"],
+            "'../x': not a name for a file; use letters, digits, '-' and '_'",
+        ),
+        (
+            ["build", "mine", "--hub", "x"],
+            "mine: --hub needs a dataset and --columns, as de=translation.de,...",
+        ),
+        (
+            ["build", "mine", "--hub", "x", "--columns", "a=a"],
+            "--columns: two or more are needed, none of them named 'split'",
+        ),
+        (["check", "nowhere.tsv"], "nowhere.tsv: cannot be read (No such file or directory)"),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(tmp_path: Path, words: list[str], line: str) -> None:
+    assert refusal(*words, "--data", tmp_path).startswith(line)
+
+
+def test_a_folder_without_help_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    line = refusal("build", "help-de-en", "--from", tmp_path, "--data", tmp_path / "data")
+    assert line.startswith(f"{tmp_path}: no LibreOffice help in en-US, de; name with --from")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "environment", [{"HF_ENDPOINT": "http://127.0.0.1:9"}, {"HF_HUB_OFFLINE": "1"}]
+)
+def test_without_the_internet_build_says_so_at_once_and_writes_nothing(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    start = time.monotonic()
+    environment |= {"HF_HOME": str(tmp_path / "hf"), "no_proxy": "127.0.0.1"}
+    done = harness("build", "multi30k", "--data", str(tmp_path / "data"), **environment)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == (
+        "multi30k: needs the internet (the Hugging Face hub could not be reached); build it where "
+        "there is a connection and copy the file, or name local files with --hub\n"
+    )
+    assert not (tmp_path / "data").exists()
+    assert time.monotonic() - start < 20  # of a busy machine; it takes one
+
+
+def test_check_of_a_broken_file_exits_with_2_and_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("split\ta\tb\ntrain\tx\ty\n")
+    done = harness("check", "bad", HARNESS_DATA=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"{tmp_path / 'bad.tsv'}: no line of split 'valid'; train and valid both need some\n"
+    )
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(
+    help_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    result = call("build", "help-de-en", "--from", help_folder, "--data", tmp_path / "data")
+    assert isinstance(result.exception, OSError)
+    assert list((tmp_path / "data").iterdir()) == []
