@@ -27,6 +27,8 @@ CONTAINED = {
     "sqlalchemy": {"sweep/ledger"},
     "mlflow": {"sweep/tracking"},
     "ray": {"sweep/cluster"},
+    "tokenizers": {"data/translation/pieces"},
+    "sacrebleu": {"data/translation/scores"},
     "matplotlib": {"analysis"},
     "typer": {"cli", "cli_data", "cli_schemes"},
     "datasets": {"data/corpora/hub"},

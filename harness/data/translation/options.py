@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from harness.data.corpora.listing import locate
 from harness.data.corpora.tables import Corpus, read
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Level, Positive, Strict, Typed
 
-FILES = {"help-de-en": "deu-eng"}  # where the file is not called after the corpus
 ANY = "*"
 
 
@@ -64,19 +64,10 @@ class Translation(Strict):
 def corpus_path(corpus: str, data: Path) -> Path:
     """The file of a corpus; ConfigError where there is none."""
     path = data / Path(corpus).expanduser()
-    if path.is_file():
-        return path
-    stem = FILES.get(corpus, corpus)
-    for end in (".tsv", ".tsv.gz"):
-        if (found := data / f"{stem}{end}").is_file():
-            return found
-    known = {p.name.removesuffix(".gz").removesuffix(".tsv") for p in data.glob("*.tsv*")}
-    names = {name for name, stem in FILES.items() if stem in known} | (known - {*FILES.values()})
-    near = did_you_mean(corpus, names) if names else ""
-    raise ConfigError(
-        f"data.corpus: no '{stem}.tsv[.gz]' in '{data}'{near}; name its folder with --data, or "
-        "make it: `harness data build` (`harness data list` shows what there is)"
-    )
+    try:
+        return path if path.is_file() else locate(corpus, data)
+    except ConfigError as error:
+        raise ConfigError(f"data.corpus: {error}; --data names another folder") from None
 
 
 def load_corpus(options: Translation, data: Path) -> Corpus:

@@ -32,15 +32,23 @@ def test_a_corpus_is_found_by_name_packed_or_not_and_by_path(tmp_path: Path) -> 
     assert corpus_path("help-de-en", tmp_path) == packed
 
 
-def test_a_corpus_that_is_not_there_is_one_line_with_a_remedy(tmp_path: Path) -> None:
-    parallel.write(tmp_path, "deu-eng")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("help-multi", "'harness data build help-multi'; --data names another folder"),
+        ("help-de-e", "no corpus 'help-de-e' (did you mean 'help-de-en'?); --data names"),
+        ("mine", "no corpus 'mine' (known: "),
+        ("mine.tsv", "mine.tsv: cannot be read (No such file or directory); name a file"),
+    ],
+)
+def test_a_corpus_that_is_not_there_is_one_line_with_a_remedy(
+    tmp_path: Path, name: str, message: str
+) -> None:
     with pytest.raises(ConfigError) as error:
-        corpus_path("help-de-e", tmp_path)
-    assert str(error.value) == (
-        f"data.corpus: no 'help-de-e.tsv[.gz]' in '{tmp_path}' (did you mean 'help-de-en'?); name "
-        "its folder with --data, or make it: `harness data build` (`harness data list` shows what "
-        "there is)"
-    )
+        data_sha(options(name), tmp_path)
+    assert message in str(error.value)
+    assert str(error.value).startswith(("data.corpus: ", "mine.tsv: "))
+    assert "\n" not in str(error.value)
 
 
 def test_directions_name_columns_and_a_star_stands_for_all_others(tmp_path: Path) -> None:
