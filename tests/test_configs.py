@@ -1,13 +1,17 @@
 """Every config loads; those of the paper hold its hyperparameters and build at reduced width."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.data import tasks
+from harness.data.corpora.hub import preset
+from harness.data.translation.options import Translation
 from harness.training.config import Config, parse, read_toml, with_value
 from harness.training.train import build
+from tests import parallel
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 # arXiv:2203.00555 Tables 4, 5 and 7; tokens are those of one optimizer step.
@@ -30,8 +34,12 @@ PAPER = {
 }
 
 
+def path_of(name: str) -> Path:
+    return next(path for path in CONFIGS if path.stem == name)
+
+
 def config(name: str, **changes: Any) -> Config:
-    path = next(path for path in CONFIGS if path.stem == name)
+    path = path_of(name)
     given: dict[str, Any] = read_toml(path)
     for field, value in changes.items():
         given = with_value(given, field.replace("__", "."), value)
@@ -40,13 +48,13 @@ def config(name: str, **changes: Any) -> Config:
 
 @pytest.mark.parametrize("name", [path.stem for path in CONFIGS])
 def test_the_config_loads(name: str) -> None:
-    assert config(name).scheme in {"deepnorm", "post_norm"}
+    assert config(name).scheme in {"deepnorm", "post_norm", "rezero"}
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_papers_hyperparameters_are_the_papers(name: str) -> None:
     c, paper = config(name), PAPER[name]
-    tokens = c.train.batch * c.train.accumulation * (c.train.length + 1)
+    tokens = c.train.batch * c.train.accumulation
     assert {
         "lr": c.optim.lr,
         "tokens": tokens,
@@ -62,15 +70,31 @@ def test_the_papers_hyperparameters_are_the_papers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_models_build_at_reduced_width(name: str) -> None:
-    c = config(name, model__width=16, model__heads=2, model__ffn=32, data__symbols=50)
-    task = tasks.load(c.data, Path(), c.model.family, c.train.length)
+def test_the_papers_models_build_at_reduced_width(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    c = config(name, model__width=16, model__heads=2, model__ffn=32, data__pieces=80)
+    assert isinstance(c.data, Translation)
+    languages = re.findall(r"\w+", c.data.directions[0])
+    path = parallel.write(tmp_path, c.data.corpus)
+    path.write_text(path.read_text().replace("src\ttgt", "\t".join(languages)))
+    task = tasks.load(c.data, tmp_path, c.model.family, c.train.length)
     model = build(c, task.vocabularies)
     assert [len(stack.blocks) for stack in model.stacks.values()] == [c.model.depth] * 2
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_each_says_which_hardware_and_time_it_expects(name: str) -> None:
-    path = next(path for path in CONFIGS if path.stem == name)
-    words = path.read_text()
+    words = path_of(name).read_text()
     assert "# Hardware: " in words and "not measured" in words
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_corpus_of_the_paper_is_one_that_the_harness_builds(name: str) -> None:
+    data = config(name).data
+    assert isinstance(data, Translation)
+    source = preset(data.corpus)
+    assert source is not None
+    assert {each for d in data.directions for each in d.split(">")} == set(source.columns)
+    assert f"`harness data build {data.corpus}`" in path_of(name).read_text()
