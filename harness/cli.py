@@ -148,6 +148,9 @@ def table(
     study: StudyName,
     set_: SetOption = None,
     form: Annotated[str, typer.Option("--format", metavar="text|csv|md|tex")] = "text",
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="its mean too, as bleu; repeatable")
+    ] = None,
     results: ResultsOption = RESULTS,
 ) -> None:
     """Print one row a point: outcomes, and the mean final loss with its 95 % interval."""
@@ -160,7 +163,11 @@ def table(
         raise ConfigError(f"--format: unknown format '{form}'{did_you_mean(form, report.FORMATS)}")
     found = Results(results, load(study, set_ or [])).table()
     axes = [*(axis for axis in found.axes if axis != "seed"), *found.tuned]
-    typer.echo(report.show(statistics.points(found), axes, form), nl=False)
+    metrics = report.metric_columns(found, metric or [])
+    points = statistics.points(found, metrics=metrics)
+    typer.echo(report.show(points, axes, form, metrics), nl=False)
+    if note := report.unlearned(found):
+        typer.echo(note, err=True)
 
 
 @app.command()

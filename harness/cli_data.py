@@ -85,7 +85,13 @@ def build(
 
 
 @app.command()
-def check(name: CorpusName, data: DataOption = DATA) -> None:
+def check(
+    name: CorpusName,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="say what its filters leave, too")
+    ] = None,
+    data: DataOption = DATA,
+) -> None:
     """Read a corpus wholly and say what is in it. NAME may be a path."""
     from harness.analysis.report import text
     from harness.data.corpora import listing, tables
@@ -109,6 +115,29 @@ def check(name: CorpusName, data: DataOption = DATA) -> None:
     typer.echo(
         text(head, [[column, *map(str, found)] for column, found in lengths.items()]), nl=False
     )
+    if config:
+        _print_task(config, path)
+
+
+def _print_task(config: Path, path: Path) -> None:
+    """What a config's filters leave of a corpus, and the BLEU of not learning."""
+    from harness.data.translation.options import Translation
+    from harness.data.translation.task import load_parallel
+    from harness.training.config import parse, read_toml
+
+    read = parse(read_toml(config), str(config))
+    if not isinstance(read.data, Translation):
+        raise ConfigError(f"{config}: data.name: is no translation; name such a config")
+    options = read.data.model_copy(update={"corpus": str(path.resolve())})
+    task = load_parallel(options, path.parent, read.train.length)
+    typer.echo(f"task       {', '.join(f'{split} {n}' for split, n in task.sizes.items())}")
+    left_out = ", ".join(f"{n} {reason}" for reason, n in task.left_out.items() if n)
+    typer.echo(f"left out   {left_out or 'none'}\npieces     {task.vocabularies[0]}")
+    for test in task.tests:
+        typer.echo(
+            f"BLEU       {test.source}>{test.target}: {test.copied:.2f} for the source copied, "
+            f"{test.nearest:.2f} for the translation of the nearest training source"
+        )
 
 
 def _source(

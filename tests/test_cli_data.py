@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from harness.cli import app
 from harness.data.corpora import listing, tables
 from harness.errors import ConfigError
+from tests import parallel
 from tests.data.corpora.help_pages import write_pages
 
 ROOT = Path(__file__).parents[1]
@@ -230,3 +231,21 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     result = call("build", "help-de-en", "--from", help_folder, "--data", tmp_path / "data")
     assert isinstance(result.exception, OSError)
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_check_says_what_the_filters_of_a_config_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = parallel.write(tmp_path, "deu-eng")
+    with path.open("a") as file:
+        file.write(f"train\t{'Felder ' * 13}\tfields\nvalid\tFelder\t{'%' * 50}\n")
+    config = ROOT / "configs" / "translation.toml"
+    out = said("check", "help-de-en", "--config", config, "--data", tmp_path).splitlines()
+    assert "task       train 200, valid 30, test 24" in out
+    left_out = "1 train pairs of more than 12 words, 1 valid pairs of more than 40 tokens"
+    assert f"left out   {left_out}" in out
+    assert out[-1].startswith("BLEU       src>tgt: ")
+    other = ROOT / "configs" / "smoke.toml"
+    message = refusal("check", "help-de-en", "--config", other, "--data", tmp_path)
+    assert message == f"{other}: data.name: is no translation; name such a config"

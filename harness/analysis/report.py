@@ -4,30 +4,64 @@ import csv
 import inspect
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from harness.analysis.records import OUTCOMES
+from harness.analysis.records import OUTCOMES, Table
+from harness.errors import ConfigError, did_you_mean
 from harness.schemes import FAMILIES, Learned, Scheme, all_schemes, find, places
 
 # The model that added parameters are counted in; its norms are LayerNorms.
 REFERENCE_WIDTH, REFERENCE_HEADS, REFERENCE_FFN = 64, 4, 256
 
 
-def show(points: pd.DataFrame, axes: list[str], form: str) -> str:
-    """One line a point: axes, n, outcomes, mean final loss with its 95 % interval."""
-    head = [*axes, "n", *OUTCOMES, "final_loss", "interval"]
-    return FORMATS[form](head, [_cells(point, axes) for _, point in points.iterrows()])
+def show(points: pd.DataFrame, axes: list[str], form: str, metrics: Sequence[str] = ()) -> str:
+    """One line a point: axes, n, outcomes, mean final loss and metrics, each with its 95 %
+    interval."""
+    measured = {"final_loss": ("final_loss", "low", "high")}
+    measured |= {name: (name, f"{name}_low", f"{name}_high") for name in metrics}
+    head = [*axes, "n", *OUTCOMES]
+    for name in measured:
+        head += [name, "interval"]
+    rows = []
+    for _, point in points.iterrows():
+        row = [_plain(point[axis]) for axis in axes]
+        row += [str(int(point[name])) for name in ("n", *OUTCOMES)]
+        for columns in measured.values():
+            mean, low, high = (point[name] for name in columns)
+            row.append("" if math.isnan(mean) else f"{mean:.3f}")
+            row.append("" if math.isnan(low) else f"[{low:.3f}, {high:.3f}]")
+        rows.append(row)
+    return FORMATS[form](head, rows)
 
 
-def _cells(point: pd.Series, axes: list[str]) -> list[str]:
-    counts = [str(int(point[name])) for name in ("n", *OUTCOMES)]
-    loss, low, high = (point[name] for name in ("final_loss", "low", "high"))
-    shown = "" if math.isnan(loss) else f"{loss:.3f}"
-    interval = "" if math.isnan(low) else f"[{low:.3f}, {high:.3f}]"
-    return [*(_plain(point[axis]) for axis in axes), *counts, shown, interval]
+def metric_columns(table: Table, names: Sequence[str]) -> list[str]:
+    """Columns of task metrics by name, with or without 'metric_'; ConfigError for an unknown one,
+    or for one without numbers."""
+    known = [name for name in table.runs if str(name).startswith("metric_")]
+    found = []
+    for name in names:
+        column = f"metric_{name.removeprefix('metric_')}"
+        if column not in known:
+            hint = did_you_mean(name, [str(each).removeprefix("metric_") for each in known])
+            raise ConfigError(f"--metric: {table.study} has no metric '{name}'{hint}")
+        found.append(column)
+    return found
+
+
+def unlearned(table: Table) -> str:
+    """In words, the BLEU that needs no learning on the test split, where the table has it."""
+    runs = table.runs
+    if "metric_bleu_nearest" not in runs or runs["metric_bleu_nearest"].isna().all():
+        return ""
+    copied, nearest = (runs[f"metric_bleu_{name}"].dropna().iloc[0] for name in ("copy", "nearest"))
+    signature = runs["bleu_signature"].dropna().iloc[0]
+    return (
+        f"BLEU without learning: {copied:.2f} for the source copied, {nearest:.2f} for the "
+        f"translation of the nearest training source ({signature})"
+    )
 
 
 def _plain(value: object) -> str:

@@ -3,6 +3,7 @@
 What tables, claims and figures count in the same way. No matplotlib, no torch.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -42,8 +43,11 @@ def geometric_means(values: "pd.Series[float]", by: "pd.Series[float]") -> "pd.S
     return logs.agg(lambda seeds: seeds.mean(skipna=False)).map(math.exp)
 
 
-def points(table: Table, by: Sequence[str] | None = None) -> pd.DataFrame:
-    """One row a point, in order of appearance; a mean loss only where every run trained."""
+def points(
+    table: Table, by: Sequence[str] | None = None, metrics: Sequence[str] = ()
+) -> pd.DataFrame:
+    """One row a point, in order of appearance; a mean loss only where every run trained, and the
+    mean of a column of `metrics`, with NAME_low and NAME_high, where every run has a value."""
     axes = [axis for axis in (*table.axes, *table.tuned) if axis != "seed"]
     axes = axes if by is None else list(by)
     # A constant key stands in for no axes; empty values are values: a decoder has no encoder.
@@ -52,8 +56,12 @@ def points(table: Table, by: Sequence[str] | None = None) -> pd.DataFrame:
     for key, runs in table.runs.groupby(keys, sort=False, dropna=False):
         counts = [int((runs["outcome"] == outcome).sum()) for outcome in OUTCOMES]
         trained = runs["final_loss"] if counts[0] == len(runs) else ()
-        rows.append((*key[: len(axes)], len(runs), *counts, *interval(trained)))
-    return pd.DataFrame(rows, columns=[*axes, "n", *OUTCOMES, "final_loss", "low", "high"])
+        means = [interval(() if runs[m].isna().any() else runs[m]) for m in metrics]
+        found = itertools.chain(interval(trained), *means)
+        rows.append((*key[: len(axes)], len(runs), *counts, *found))
+    named = [f"{metric}{end}" for metric in metrics for end in ("", "_low", "_high")]
+    head = [*axes, "n", *OUTCOMES, "final_loss", "low", "high", *named]
+    return pd.DataFrame(rows, columns=head)
 
 
 def verdict(runs: pd.DataFrame, missing: int) -> tuple[str, str]:

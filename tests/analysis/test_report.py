@@ -2,9 +2,13 @@
 
 from functools import partial
 
+import pandas as pd
 import pytest
 
-from harness.analysis.report import added_parameters
+from harness.analysis.records import Table
+from harness.analysis.report import added_parameters, metric_columns, show, unlearned
+from harness.analysis.statistics import points
+from harness.errors import ConfigError
 from harness.model.transformer import Transformer
 from harness.schemes import Learned, Place, Wiring, all_schemes, find, on, registry, scheme
 
@@ -56,3 +60,35 @@ def test_every_extent_of_a_coefficient_counts(monkeypatch: pytest.MonkeyPatch) -
         assert added["all"] == added["norms"] + added["learned"]
         difference = parameters("everything", *sizes) - parameters("post_norm", *sizes)
         assert added["all"] == difference
+
+
+def translated() -> Table:
+    base = {"scheme": "b2t", "outcome": "trained", "final_loss": 3.0, "metric_bleu_copy": 3.538}
+    base |= {"metric_bleu_nearest": 16.03, "bleu_signature": "nrefs:1|version:2"}
+    runs = pd.DataFrame([base | {"seed": s, "metric_bleu": 5.0 + s} for s in (0, 1)])
+    none = runs.iloc[:0]
+    return Table("mine", ("scheme", "seed"), runs, pd.DataFrame(), none)
+
+
+def test_a_table_shows_metrics_with_their_intervals_when_asked() -> None:
+    table = translated()
+    metrics = metric_columns(table, ["bleu"])
+    assert metrics == metric_columns(table, ["metric_bleu"]) == ["metric_bleu"]
+    head, line = show(points(table, metrics=metrics), ["scheme"], "csv", metrics).splitlines()
+    assert head.endswith("final_loss,interval,metric_bleu,interval")
+    # t(0.975, 1) = 12.706205 (printed tables)
+    half = 12.706205 * 0.5**0.5 / 2**0.5
+    assert line.endswith(f'3.000,"[3.000, 3.000]",5.500,"[{5.5 - half:.3f}, {5.5 + half:.3f}]"')
+    with pytest.raises(ConfigError) as error:
+        metric_columns(table, ["bleau"])
+    assert str(error.value) == "--metric: mine has no metric 'bleau' (did you mean 'bleu'?)"
+
+
+def test_what_needs_no_learning_is_said_beside_translations_only() -> None:
+    table = translated()
+    assert unlearned(table) == (
+        "BLEU without learning: 3.54 for the source copied, 16.03 for the translation of the "
+        "nearest training source (nrefs:1|version:2)"
+    )
+    other = table.runs.drop(columns="metric_bleu_nearest")
+    assert unlearned(Table("mine", ("seed",), other, pd.DataFrame(), other.iloc[:0])) == ""

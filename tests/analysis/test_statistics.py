@@ -112,6 +112,23 @@ def test_points_count_outcomes_and_average_only_whole_points() -> None:
     assert found["final_loss"].fillna(-1).tolist() == [2.5, -1, -1]
 
 
+def test_a_metric_is_averaged_where_every_run_of_a_point_has_it() -> None:
+    rows = [
+        {"depth": depth, "seed": seed, "outcome": outcome, "final_loss": 1.0, "metric_bleu": bleu}
+        for depth, seed, outcome, bleu in [
+            *((6, 0, "trained", 1.0), (6, 1, "trained", 4.0)),
+            *((12, 0, "stalled", 0.0), (12, 1, "trained", 3.0)),
+            *((18, 0, "diverged", NAN), (18, 1, "trained", 2.0)),
+        ]
+    ]
+    found = points(table(rows, ("depth", "seed")), metrics=["metric_bleu"])
+    assert found["metric_bleu"].tolist()[:2] == [2.5, 1.5]  # a stalled run has its BLEU
+    assert math.isnan(found["metric_bleu"].iloc[2])
+    _, low, high = interval([1.0, 4.0])
+    assert (found["metric_bleu_low"][0], found["metric_bleu_high"][0]) == (low, high)
+    assert "metric_bleu" not in points(table(rows, ("depth", "seed")))
+
+
 def test_points_keep_empty_axis_values_and_options_apart() -> None:
     rows = [
         {"scheme_options": options, "optim.clip": clip, "seed": 1, "final_loss": 2.0}

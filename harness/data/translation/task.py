@@ -5,7 +5,7 @@ Letters: B sequences, T targets a sequence, S source tokens a sequence.
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -142,6 +142,15 @@ class Parallel:
         return "low" if (source, target) in self._low else "high"
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Pairs by split that filters leave, all directions together."""
+        return {
+            "train": len(self._train.costs),
+            "valid": sum(len(pairs.costs) for pairs in self._valid.values()),
+            "test": sum(len(test.pairs) for test in self.tests),
+        }
+
+    @property
     def tests(self) -> list[HeldOut]:
         """The pairs to translate, direction by direction, with what needs no model."""
         return _tests(self)
@@ -167,6 +176,7 @@ class Parallel:
         said = self._pieces.decode(translations)
         return score(said, [target for _, target in test.pairs], test.target)
 
+    @cache  # noqa: B019  what it leaves out is counted once
     def _texts(self, split: str, source: str, target: str) -> list[Text]:
         """Pairs with text on both sides, within the limits of words and of the direction."""
         at = self._corpus.columns.index(source), self._corpus.columns.index(target)
@@ -174,7 +184,7 @@ class Parallel:
         pairs = [(row[at[0]], row[at[1]]) for row in rows if row[at[0]] and row[at[1]]]
         if most := self.options.max_words:
             short = [p for p in pairs if max(len(side.split()) for side in p) <= most]
-            self.left_out[f"{split}: more than {most} words"] += len(pairs) - len(short)
+            self.left_out[f"{split} pairs of more than {most} words"] += len(pairs) - len(short)
             pairs = short
         cut = split == "train" and (source, target) in self._low
         return pairs[: self.options.low_pairs] if cut else pairs
@@ -184,7 +194,7 @@ class Parallel:
         pairs = self._texts("test", source, target)
         lengths = self._sources([text for text, _ in pairs], target).lengths
         kept = [pair for pair, most in zip(pairs, lengths, strict=True) if most <= TEST_TOKENS]
-        self.left_out[f"test: more than {TEST_TOKENS} tokens"] += len(pairs) - len(kept)
+        self.left_out[f"test pairs of more than {TEST_TOKENS} tokens"] += len(pairs) - len(kept)
         return kept[: self.options.test_pairs or None]
 
     def _encode(self, texts: dict[tuple[str, str], list[Text]], split: str) -> Paired:
@@ -199,7 +209,7 @@ class Parallel:
         whole = Paired(*(_joined(side) for side in zip(*parts, strict=True)))
         kept = np.flatnonzero(whole.costs <= self._length)
         lost = len(whole.costs) - len(kept)
-        self.left_out[f"{split}: more than {self._length} tokens"] += lost
+        self.left_out[f"{split} pairs of more than {self._length} tokens"] += lost
         return Paired(whole.source.take(kept), whole.target.take(kept))
 
     def _sources(self, texts: list[str], target: str) -> Sentences:
