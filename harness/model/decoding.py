@@ -1,11 +1,12 @@
 """Targets for sources: greedy and beam search, a position a step, with cached keys and values.
 
-Letters: B sentences still searched, S source length, W hypotheses a sentence, N = B W, T tokens
-written, V vocabulary, C candidates a sentence.
+Letters: B sentences still searched, S source length, W live hypotheses a sentence, N = B W of all,
+T tokens written, V vocabulary, C candidates a sentence.
 """
 
 import math
 from collections.abc import Collection
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,127 +29,130 @@ def decode(
     banned: Collection[int] = (),
 ) -> list[list[int]]:
     """The best target of each source, without bos and eos, by the beam search of fairseq's
-    `SequenceGenerator`; beam 1 is greedy search.
+    `SequenceGenerator`; a beam of 1 is greedy search.
 
     Hypotheses start from `bos` and are ranked by the sum of their tokens' log-probabilities; of
-    equals the one whose beginning ranked higher stands first, then the one with the lower last
-    token. In each step every live hypothesis is continued by every token that is not `banned`
-    (banning leaves the other probabilities as they are); in step `longest` by `eos` only. Of these
+    equals the one whose beginning ranked higher stands first, then the one with the lower token.
+    In each step every live hypothesis is continued by every token that is not `banned` (which
+    leaves the others' probabilities as they are); in step `longest` by `eos` only. Of these
     candidates those end that have `eos` and are among the best `beam`; the best `beam` of those
     without `eos` live on. A sentence is done when `beam` hypotheses have ended, or after step
     `longest`. Its target is the ended hypothesis with the highest score
 
         sum of log-probabilities / length ** length_penalty
 
-    where the length counts eos, and of equals the one that ended first. This is fairseq's
-    `lenpen`, not the ((5 + length) / 6) ** alpha of arXiv:1609.08144 eq. 14.
+    whose length counts eos; of equals, the first that ended. This is fairseq's `lenpen`, not the
+    ((5 + length) / 6) ** alpha of arXiv:1609.08144 eq. 14. A sentence whose live hypotheses cannot
+    score higher any more is left early, which changes no target.
 
-    The model computes in evaluation mode and is left in the mode in which it came. No sentence's
-    target depends on the others in the batch, and a mask is None where all are tokens.
+    The model computes in evaluation mode and gets its mode back. Other sentences of the batch
+    change nothing; a mask is True at tokens. Where log-probabilities are NaN, nothing is written.
     """
     assert longest > 0 and beam > 0 and eos not in banned
     training = model.training
     model.eval()
-    search = _Search(model, source_BS, source_mask_BS, bos)
-    for length in range(1, longest + 1):
-        log_NV = search.step()
-        log_NV[:, list(banned)] = -math.inf
-        if length == longest:
-            log_NV[:, torch.arange(log_NV.shape[1], device=log_NV.device) != eos] = -math.inf
-        search.advance(log_NV, eos, beam, length_penalty, longest)
-        if not search.live:
-            break
+    rules = _Rules(eos, longest, beam, length_penalty, list(banned))
+    search = _Search(model, source_BS, source_mask_BS, bos, rules)
+    while len(search.sentence_B):
+        search.step()
     model.train(training)
     return search.targets
 
 
+class _Rules(NamedTuple):
+    eos: int
+    longest: int
+    beam: int
+    length_penalty: float
+    banned: list[int]
+
+
 class _Search:
-    """The state of a batch's search: live hypotheses, and the best that has ended, of each
-    sentence."""
+    """Live hypotheses, and the best that has ended, of each sentence that is not done."""
 
     def __init__(
-        self, model: Transformer, source_BS: Tensor, mask_BS: Tensor | None, bos: int
+        self,
+        model: Transformer,
+        source_BS: Tensor,
+        mask_BS: Tensor | None,
+        bos: int,
+        rules: _Rules,
     ) -> None:
-        self.decoder, self.output = model.stacks["decoder"], model.output
+        self.decoder, self.output, self.rules = model.stacks["decoder"], model.output, rules
         memory_BSD = model.stacks["encoder"](source_BS, Context(mask_BS))
         self.context = Context(None, memory_BSD, mask_BS, Cache())
-        sentences = len(source_BS)
+        sentences, dtype = len(source_BS), _precise(memory_BSD.dtype)
         self.targets: list[list[int]] = [[] for _ in range(sentences)]
         self.sentence_B = torch.arange(sentences, device=source_BS.device)
         self.written_BWT = torch.full_like(self.sentence_B, bos)[:, None, None]
-        self.sum_BW = memory_BSD.new_zeros(sentences, 1, dtype=_precise(memory_BSD.dtype))
-        self.best_B = torch.full_like(self.sum_BW[:, 0], -math.inf)
+        self.sum_BW = memory_BSD.new_zeros(sentences, 1, dtype=dtype)
+        self.best_B = memory_BSD.new_full((sentences,), -math.inf, dtype=dtype)
         self.ended_B = torch.zeros_like(self.sentence_B)
 
-    @property
-    def live(self) -> bool:
-        return len(self.sentence_B) > 0
-
-    def step(self) -> Tensor:
-        """Log-probabilities of each hypothesis' next token, of shape N x V."""
-        last_N1 = self.written_BWT[..., -1].reshape(-1, 1)
-        logits_NV = self.output(self.decoder(last_N1, self.context)[:, 0])
-        return torch.log_softmax(logits_NV, dim=-1, dtype=_precise(logits_NV.dtype))
-
-    def advance(
-        self, log_NV: Tensor, eos: int, beam: int, length_penalty: float, longest: int
-    ) -> None:
-        """Ends hypotheses, chooses those that live on, and lets go of sentences that are done."""
-        sentences, width, length = self.written_BWT.shape  # as long as the new ones without bos
-        vocabulary = log_NV.shape[1]
-        sum_BC = (self.sum_BW.reshape(-1, 1) + log_NV).view(sentences, -1)
-        # At most `beam` candidates have eos: twice as many hold `beam` others.
+    def step(self) -> None:
+        """One more token for all that live."""
+        eos, longest, beam, length_penalty, _ = self.rules
+        length = self.written_BWT.shape[2]  # of what is written now, without bos
+        log_BWV = self._log_probabilities(length == longest)
+        vocabulary = log_BWV.shape[2]
+        sum_BC = (self.sum_BW[..., None] + log_BWV).flatten(1)
+        others = min(beam, sum_BC.shape[1] - log_BWV.shape[1])
+        # At most `beam` candidates have eos: twice as many hold all others that may live on.
         sum_BC, at_BC = _largest(sum_BC, min(2 * beam, sum_BC.shape[1]))
         parent_BC, token_BC = at_BC // vocabulary, at_BC % vocabulary
-        self._end(sum_BC[:, :beam], parent_BC, token_BC == eos, length, length_penalty)
-
-        # False before True: those without eos come first, best first.
-        order_BW = (token_BC == eos).byte().sort(stable=True).indices
-        order_BW = order_BW[:, : min(beam, width * (vocabulary - 1))]
-        self.sum_BW = sum_BC.gather(1, order_BW)
-        parent_BW, token_BW = parent_BC.gather(1, order_BW), token_BC.gather(1, order_BW)
-
-        # Sums only fall, so that a live hypothesis scores at most this at any later length.
-        divisor = max((length + 1) ** length_penalty, longest**length_penalty)
-        lost_B = self.best_B >= self.sum_BW[:, 0] / divisor
-        stay_B = (~lost_B & (self.ended_B < beam)).nonzero()[:, 0]
+        eos_BC = token_BC == eos
+        self._end(sum_BC[:, :beam], parent_BC, eos_BC[:, :beam], length**length_penalty)
         if length == longest:
-            stay_B = stay_B[:0]
-        self._continue(stay_B, parent_BW, token_BW)
+            self.sentence_B = self.sentence_B[:0]
+            return
 
-    def _end(
-        self,
-        sum_BW: Tensor,
-        parent_BW: Tensor,
-        eos_BW: Tensor,
-        length: int,
-        length_penalty: float,
-    ) -> None:
-        ends_BW = eos_BW[:, : sum_BW.shape[1]] & (sum_BW > -math.inf)
-        self.ended_B = self.ended_B + ends_BW.sum(1)
-        # Those of one step are equally long: the first is the best.
-        first_B1 = ends_BW.byte().argmax(1, keepdim=True)
-        score_B = sum_BW.gather(1, first_B1)[:, 0] / length**length_penalty
-        better_B = ends_BW.any(1) & (score_B > self.best_B)
+        live_BW = eos_BC.byte().sort(stable=True).indices[:, :others]  # no eos before eos
+        self.sum_BW = sum_BC.gather(1, live_BW)
+        # A sum can only fall: divided by the largest divisor it bounds all scores to come.
+        divisor = max((length + 1) ** length_penalty, longest**length_penalty)
+        done_B = (self.ended_B >= beam) | (self.best_B >= self.sum_BW[:, 0] / divisor)
+        stay_B = (~done_B).nonzero()[:, 0]
+        self._go_on(stay_B, parent_BC.gather(1, live_BW), token_BC.gather(1, live_BW))
+
+    def _log_probabilities(self, last: bool) -> Tensor:
+        """Of each hypothesis' next token, of shape B x W x V."""
+        sentences, width, _ = self.written_BWT.shape
+        tokens_N1 = self.written_BWT[..., -1].reshape(-1, 1)
+        logits_NV = self.output(self.decoder(tokens_N1, self.context)[:, 0])
+        log_NV = torch.log_softmax(logits_NV, dim=-1, dtype=_precise(logits_NV.dtype))
+        if last:
+            tokens_V = torch.arange(log_NV.shape[1], device=log_NV.device)
+            log_NV[:, tokens_V != self.rules.eos] = -math.inf
+        else:
+            log_NV[:, self.rules.banned] = -math.inf
+        return log_NV.unflatten(0, (sentences, width))
+
+    def _end(self, sum_BC: Tensor, parent_BC: Tensor, eos_BC: Tensor, divisor: float) -> None:
+        """Counts the candidates that end, and keeps the best where it beats what has ended."""
+        ends_BC = eos_BC & (sum_BC > -math.inf)
+        self.ended_B = self.ended_B + ends_BC.sum(1)
+        first_B1 = ends_BC.byte().argmax(1, keepdim=True)  # equally long: the first is the best
+        score_B = sum_BC.gather(1, first_B1)[:, 0] / divisor
+        better_B = ends_BC.any(1) & (score_B > self.best_B)
         self.best_B = torch.where(better_B, score_B, self.best_B)
-        parent_B = parent_BW.gather(1, first_B1)[:, 0]
-        for row in better_B.nonzero()[:, 0].tolist():
-            written_T = self.written_BWT[row, parent_B[row], 1:]
-            self.targets[int(self.sentence_B[row])] = written_T.tolist()
+        parent_B = parent_BC.gather(1, first_B1)[:, 0]
+        written_BT = self.written_BWT[better_B, parent_B[better_B], 1:]
+        sentences = self.sentence_B[better_B].tolist()
+        for sentence, target in zip(sentences, written_BT.tolist(), strict=True):
+            self.targets[sentence] = target
 
-    def _continue(self, stay_B: Tensor, parent_BW: Tensor, token_BW: Tensor) -> None:
+    def _go_on(self, stay_B: Tensor, parent_BW: Tensor, token_BW: Tensor) -> None:
+        """With the sentences that stay, and each one's hypotheses of these parents and tokens."""
         sentences, width, _ = self.written_BWT.shape
         parent_BW, token_BW = parent_BW[stay_B], token_BW[stay_B]
         before_BWT = self.written_BWT[stay_B[:, None], parent_BW]
         self.written_BWT = torch.cat((before_BWT, token_BW[..., None]), dim=2)
-        self.sum_BW = self.sum_BW[stay_B]
-        if len(stay_B) == sentences and width == 1 == token_BW.shape[1]:
-            return  # greedy, and nobody left: all rows stay where they are
-        self.best_B, self.ended_B = self.best_B[stay_B], self.ended_B[stay_B]
-        self.sentence_B = self.sentence_B[stay_B]
-        context = self.context
+        if len(stay_B) == sentences and width == token_BW.shape[1] == 1:
+            return  # every row stays where it is
+        self.sum_BW, self.best_B = self.sum_BW[stay_B], self.best_B[stay_B]
+        self.ended_B, self.sentence_B = self.ended_B[stay_B], self.sentence_B[stay_B]
+        context, mask_BS = self.context, self.context.memory_mask_BS
         context.cache.select((width * stay_B[:, None] + parent_BW).flatten(), stay_B)
-        mask_BS = context.memory_mask_BS
         self.context = context._replace(
             memory_BSD=context.memory_BSD[stay_B],
             memory_mask_BS=None if mask_BS is None else mask_BS[stay_B],
