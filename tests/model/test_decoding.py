@@ -289,6 +289,51 @@ def test_a_search_ends_when_no_live_hypothesis_can_win() -> None:
     assert len(steps) < 0.9 * waited
 
 
+class Script(nn.Module):
+    """Logits that depend on the step alone: probabilities of tokens 3 and 4 and of eos."""
+
+    def __init__(self, *steps: tuple[float, float, float]) -> None:
+        super().__init__()
+        self.steps = iter(steps)
+
+    def forward(self, features_ND: Tensor) -> Tensor:
+        logits_NV = features_ND.new_full((len(features_ND), 5), 1e-9)
+        logits_NV[:, [3, 4, EOS]] = features_ND.new_tensor(next(self.steps))
+        return logits_NV.log()
+
+
+@pytest.mark.parametrize(
+    ("length_penalty", "target"), [(1.0, [3] * 5), (0.0, []), (-1.0, []), (2.0, [3] * 5)]
+)
+def test_a_long_target_may_still_win_after_a_likelier_short_one_has_ended(
+    length_penalty: float, target: list[int]
+) -> None:
+    model = build()
+    # ln 0.65 = -0.43 for the empty target; ln 0.345 = -1.06 for the other, over 6 tokens.
+    model.output = Script((0.345, 0.005, 0.65), *[(1.0, 1e-5, 1e-5)] * 4, (1e-5, 1e-5, 1.0))
+    found = fast(model, [[5]], longest=6, beam=2, length_penalty=length_penalty)
+    assert found == [target]
+
+
+def test_with_a_negative_penalty_the_next_step_may_still_win() -> None:
+    model = build()
+    # -1.2 x 1 for the empty target; -0.36 x 2 for the next, which would be -0.36 x 6 at the end.
+    model.output = Script((0.699, 0.001, 0.3), (1e-5, 1e-5, 1.0), *[(1.0, 1e-5, 1e-5)] * 4)
+    assert fast(model, [[5]], longest=6, beam=2, length_penalty=-1.0) == [[3]]
+
+
+def test_a_beam_may_be_wider_than_what_can_be_written() -> None:
+    banned = tuple(set(range(VOCABULARY)) - {EOS, 3})
+    lengths = set()
+    for seed, length_penalty in itertools.product(range(3), (0.0, 1.5)):
+        model = build(seed=seed)
+        search = {"longest": 30, "beam": 20, "length_penalty": length_penalty, "banned": banned}
+        expected = slow(model, [5, 9], **search)
+        assert fast(model, [[5, 9]], **search) == [expected]
+        lengths.add(len(expected))
+    assert {0, 19} <= lengths  # in each step one ends and one lives on: twenty have ended by then
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_rests_while_decoding_and_the_models_mode_comes_back(training: bool) -> None:
     model = varied(dropout=0.5).train(training)
