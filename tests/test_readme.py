@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from harness.analysis import evidence, laws, report
+from tests import parallel
 from tests.commands import run
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / "results" / name, folder / "results" / name)
     for name, code in STUDIES:
         (folder / name).write_text(code)
+    (folder / "data").mkdir()
+    parallel.write(folder / "data", "pairs")
     return folder
 
 

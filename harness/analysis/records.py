@@ -52,7 +52,7 @@ PROVENANCE = (
 )
 TEXT = {
     *("study", "run_id", "scheme", "scheme_options", "family", "outcome", "reason", "data_sha"),
-    *("commit", "torch", "device", "precision", "finished"),
+    *("commit", "torch", "device", "precision", "finished", "bleu_signature"),
 }
 OUTCOMES = ("trained", "stalled", "diverged", "crashed")  # each worse than the one before
 FILES = ("runs.csv", "tuning.csv", "retired.csv")
@@ -247,7 +247,7 @@ def _head(axes: Sequence[str]) -> list[str]:
 
 def _columns(plan: Plan, rows: Iterable[Row]) -> list[str]:
     """The contract's columns, those of models as drawn where a row has them, and behind them
-    whatever else the rows of other plans have."""
+    sacrebleu's signature and whatever else the rows of other plans have."""
     # Not those that are empty throughout: rows back from retirement have the columns of others.
     names = dict.fromkeys(name for r in rows for name, value in r.items() if value)
     metrics = sorted(name for name in names if name.startswith("metric_"))
