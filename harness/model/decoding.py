@@ -5,7 +5,7 @@ T tokens written, V vocabulary, C candidates a sentence.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ def decode(
     *,
     bos: int,
     eos: int,
-    longest: int,
+    longest: int | Sequence[int],
     beam: int = 1,
     length_penalty: float = 1.0,
     banned: Collection[int] = (),
@@ -34,8 +34,8 @@ def decode(
     Hypotheses start from `bos` and are ranked by the sum of their tokens' log-probabilities; of
     equals the one whose beginning ranked higher stands first, then the one with the lower token.
     In each step every live hypothesis is continued by every token that is not `banned` (which
-    leaves the others' probabilities as they are); in step `longest` by `eos` only. Of these
-    candidates those end that have `eos` and are among the best `beam`; the best `beam` of those
+    leaves the others' probabilities as they are); in step `longest`, which may be one for all or
+    one a sentence, by `eos` only. Of these candidates those end that have `eos` and are among the best `beam`; the best `beam` of those
     without `eos` live on. A sentence is done when `beam` hypotheses have ended, or after step
     `longest`. Its target is the ended hypothesis with the highest score
 
@@ -48,11 +48,12 @@ def decode(
     The model computes in evaluation mode and gets its mode back. Other sentences of the batch
     change nothing; a mask is True at tokens. Where log-probabilities are NaN, nothing is written.
     """
-    assert longest > 0 and beam > 0 and eos not in banned
+    limits = [longest] * len(source_BS) if isinstance(longest, int) else list(longest)
+    assert min(limits) > 0 and beam > 0 and eos not in banned
     training = model.training
     model.eval()
-    rules = _Rules(eos, longest, beam, length_penalty, list(banned))
-    search = _Search(model, source_BS, source_mask_BS, bos, rules)
+    rules = _Rules(eos, beam, length_penalty, list(banned))
+    search = _Search(model, source_BS, source_mask_BS, bos, limits, rules)
     while len(search.sentence_B):
         search.step()
     model.train(training)
@@ -61,7 +62,6 @@ def decode(
 
 class _Rules(NamedTuple):
     eos: int
-    longest: int
     beam: int
     length_penalty: float
     banned: list[int]
@@ -76,6 +76,7 @@ class _Search:
         source_BS: Tensor,
         mask_BS: Tensor | None,
         bos: int,
+        longest: list[int],
         rules: _Rules,
     ) -> None:
         self.decoder, self.output, self.rules = model.stacks["decoder"], model.output, rules
@@ -88,12 +89,13 @@ class _Search:
         self.sum_BW = memory_BSD.new_zeros(sentences, 1, dtype=dtype)
         self.best_B = memory_BSD.new_full((sentences,), -math.inf, dtype=dtype)
         self.ended_B = torch.zeros_like(self.sentence_B)
+        self.longest_B = torch.tensor(longest, device=source_BS.device)
 
     def step(self) -> None:
         """One more token for all that live."""
-        eos, longest, beam, length_penalty, _ = self.rules
+        eos, beam, length_penalty, _ = self.rules
         length = self.written_BWT.shape[2]  # of what is written now, without bos
-        log_BWV = self._log_probabilities(length == longest)
+        log_BWV = self._log_probabilities()
         vocabulary = log_BWV.shape[2]
         sum_BC = (self.sum_BW[..., None] + log_BWV).flatten(1)
         others = min(beam, sum_BC.shape[1] - log_BWV.shape[1])
@@ -102,30 +104,28 @@ class _Search:
         parent_BC, token_BC = at_BC // vocabulary, at_BC % vocabulary
         eos_BC = token_BC == eos
         self._end(sum_BC[:, :beam], parent_BC, eos_BC[:, :beam], length**length_penalty)
-        if length == longest:
-            self.sentence_B = self.sentence_B[:0]
-            return
 
         live_BW = eos_BC.byte().sort(stable=True).indices[:, :others]  # no eos before eos
         self.sum_BW = sum_BC.gather(1, live_BW)
         # A sum can only fall: divided by the largest divisor it bounds all scores to come.
-        divisor = max((length + 1) ** length_penalty, longest**length_penalty)
-        done_B = (self.ended_B >= beam) | (self.best_B >= self.sum_BW[:, 0] / divisor)
-        stay_B = (~done_B).nonzero()[:, 0]
+        most_B = (self.longest_B.to(sum_BC.dtype) ** length_penalty).clamp(
+            min=(length + 1) ** length_penalty
+        )
+        done_B = (self.ended_B >= beam) | (self.best_B >= self.sum_BW[:, 0] / most_B)
+        stay_B = (~done_B & (self.longest_B > length)).nonzero()[:, 0]
         self._go_on(stay_B, parent_BC.gather(1, live_BW), token_BC.gather(1, live_BW))
 
-    def _log_probabilities(self, last: bool) -> Tensor:
+    def _log_probabilities(self) -> Tensor:
         """Of each hypothesis' next token, of shape B x W x V."""
         sentences, width, _ = self.written_BWT.shape
         tokens_N1 = self.written_BWT[..., -1].reshape(-1, 1)
         logits_NV = self.output(self.decoder(tokens_N1, self.context)[:, 0])
         log_NV = torch.log_softmax(logits_NV, dim=-1, dtype=_precise(logits_NV.dtype))
-        if last:
-            tokens_V = torch.arange(log_NV.shape[1], device=log_NV.device)
-            log_NV[:, tokens_V != self.rules.eos] = -math.inf
-        else:
-            log_NV[:, self.rules.banned] = -math.inf
-        return log_NV.unflatten(0, (sentences, width))
+        log_NV[:, self.rules.banned] = -math.inf
+        log_BWV = log_NV.unflatten(0, (sentences, width))
+        last_B11 = (self.longest_B == self.written_BWT.shape[2])[:, None, None]
+        tokens_V = torch.arange(log_BWV.shape[2], device=log_BWV.device)
+        return log_BWV.masked_fill(last_B11 & (tokens_V != self.rules.eos), -math.inf)
 
     def _end(self, sum_BC: Tensor, parent_BC: Tensor, eos_BC: Tensor, divisor: float) -> None:
         """Counts the candidates that end, and keeps the best where it beats what has ended."""
@@ -151,6 +151,7 @@ class _Search:
             return  # every row stays where it is
         self.sum_BW, self.best_B = self.sum_BW[stay_B], self.best_B[stay_B]
         self.ended_B, self.sentence_B = self.ended_B[stay_B], self.sentence_B[stay_B]
+        self.longest_B = self.longest_B[stay_B]
         context, mask_BS = self.context, self.context.memory_mask_BS
         context.cache.select((width * stay_B[:, None] + parent_BW).flatten(), stay_B)
         self.context = context._replace(

@@ -219,6 +219,19 @@ def test_a_greedy_target_of_few_steps_begins_that_of_many() -> None:
         assert cut == [target[: longest - 1] for target in free]
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_each_sentence_may_have_a_limit_of_its_own(beam: int) -> None:
+    model = varied()
+    sources = draw_sources(random.Random(3), 12)
+    limits = [1 + i % 7 for i in range(12)]
+    alone = [
+        fast(model, [source], longest=limit, beam=beam)[0]
+        for source, limit in zip(sources, limits, strict=True)
+    ]
+    assert fast(model, sources, longest=limits, beam=beam) == alone
+    assert alone != fast(model, sources, longest=7, beam=beam)
+
+
 @pytest.mark.parametrize("length_penalty", PENALTIES)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_of_all_sequences_finds_the_best_of_all(seed: int, length_penalty: float) -> None:
