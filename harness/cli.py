@@ -149,7 +149,7 @@ def table(
     set_: SetOption = None,
     form: Annotated[str, typer.Option("--format", metavar="text|csv|md|tex")] = "text",
     metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="its mean too, as bleu; repeatable")
+        list[str] | None, typer.Option(metavar="NAME", help="mean of all runs of a point, as bleu")
     ] = None,
     results: ResultsOption = RESULTS,
 ) -> None:
@@ -166,7 +166,7 @@ def table(
     metrics = report.metric_columns(found, metric or [])
     points = statistics.points(found, metrics=metrics)
     typer.echo(report.show(points, axes, form, metrics), nl=False)
-    if note := report.unlearned(found):
+    for note in report.unlearned(found):
         typer.echo(note, err=True)
 
 

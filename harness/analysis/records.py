@@ -205,7 +205,7 @@ def row(plan: Plan, cell: Cell, record: Mapping[str, Any]) -> Row:
 
 def measured(r: Row) -> Row:
     """A row without cost and provenance: what two runs of one cell must agree in."""
-    return {k: v for k, v in r.items() if v and k not in (*COST, *PROVENANCE)}
+    return {k: v for k, v in r.items() if v and k not in (*COST, *PROVENANCE, "bleu_signature")}
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[str, str]]:

@@ -51,17 +51,17 @@ def metric_columns(table: Table, names: Sequence[str]) -> list[str]:
     return found
 
 
-def unlearned(table: Table) -> str:
-    """In words, the BLEU that needs no learning on the test split, where the table has it."""
-    runs = table.runs
-    if "metric_bleu_nearest" not in runs or runs["metric_bleu_nearest"].isna().all():
-        return ""
-    copied, nearest = (runs[f"metric_bleu_{name}"].dropna().iloc[0] for name in ("copy", "nearest"))
-    signature = runs["bleu_signature"].dropna().iloc[0]
-    return (
+def unlearned(table: Table) -> list[str]:
+    """In words, the BLEU that needs no learning on each test split that the table's runs have."""
+    columns = ["metric_bleu_copy", "metric_bleu_nearest", "bleu_signature"]
+    if not {*columns} <= {*table.runs}:
+        return []
+    found = table.runs[columns].dropna().drop_duplicates()
+    return [
         f"BLEU without learning: {copied:.2f} for the source copied, {nearest:.2f} for the "
         f"translation of the nearest training source ({signature})"
-    )
+        for copied, nearest, signature in found.itertuples(index=False)
+    ]
 
 
 def _plain(value: object) -> str:

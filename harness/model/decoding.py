@@ -34,10 +34,11 @@ def decode(
     Hypotheses start from `bos` and are ranked by the sum of their tokens' log-probabilities; of
     equals the one whose beginning ranked higher stands first, then the one with the lower token.
     In each step every live hypothesis is continued by every token that is not `banned` (which
-    leaves the others' probabilities as they are); in step `longest`, which may be one for all or
-    one a sentence, by `eos` only. Of these candidates those end that have `eos` and are among the best `beam`; the best `beam` of those
-    without `eos` live on. A sentence is done when `beam` hypotheses have ended, or after step
-    `longest`. Its target is the ended hypothesis with the highest score
+    leaves the others' probabilities as they are); in step `longest`, one for all or one a
+    sentence, by `eos` only. Of these candidates those end that have `eos` and are among the best
+    `beam`; the best `beam` of those without `eos` live on. A sentence is done when `beam`
+    hypotheses have ended, or after step `longest`. Its target is the ended hypothesis with the
+    highest score
 
         sum of log-probabilities / length ** length_penalty
 

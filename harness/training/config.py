@@ -153,9 +153,9 @@ class Config(Strict):
                 f"model.heads: {model.heads} does not divide model.width {model.width}; "
                 "choose a divisor"
             )
-        if isinstance(self.data, Translation) and self.train.batch < self.train.length:
+        if isinstance(self.data, Translation) and self.train.batch < 2 * self.train.length:
             raise ConfigError(
-                f"train.batch: a budget of {self.train.batch} tokens holds no pair of train.length "
+                f"train.batch: {self.train.batch} tokens do not hold two pairs of train.length "
                 f"{self.train.length}; raise it"
             )
         try:

@@ -94,7 +94,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
     if config.train.average > 1:
         probes.append(WeightAverage(config.train.average, config.train.validate_every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
-    translation = TranslationProbe(task, validation) if isinstance(task, Parallel) else None
+    translation = TranslationProbe(task, validation, log) if isinstance(task, Parallel) else None
     if translation and not drawn:
         probes.append(translation)
     count = max(1, config.train.steps) * config.train.accumulation

@@ -86,9 +86,10 @@ def test_a_table_shows_metrics_with_their_intervals_when_asked() -> None:
 
 def test_what_needs_no_learning_is_said_beside_translations_only() -> None:
     table = translated()
-    assert unlearned(table) == (
+    table.runs.loc[2] = {"scheme": "b2t", "seed": 2, "outcome": "diverged", "bleu_signature": ""}
+    assert unlearned(table) == [
         "BLEU without learning: 3.54 for the source copied, 16.03 for the translation of the "
         "nearest training source (nrefs:1|version:2)"
-    )
+    ]
     other = table.runs.drop(columns="metric_bleu_nearest")
-    assert unlearned(Table("mine", ("seed",), other, pd.DataFrame(), other.iloc[:0])) == ""
+    assert unlearned(Table("mine", ("seed",), other, pd.DataFrame(), other.iloc[:0])) == []

@@ -186,6 +186,25 @@ def test_averaging_needs_validations_and_one_is_the_default() -> None:
     assert small(train__average=2, train__validate_every=5).run_id != small().run_id
 
 
-def test_a_budget_holds_a_pair_of_the_longest() -> None:
-    with pytest.raises(ConfigError, match=r"train.batch: a budget of 39 tokens holds no pair of"):
-        small(train__batch=39)
+def test_a_budget_holds_two_pairs_of_the_longest() -> None:
+    with pytest.raises(ConfigError, match=r"train.batch: 79 tokens do not hold two pairs of"):
+        small(train__batch=79)
+    small(train__batch=80)
+
+
+def test_without_test_pairs_nothing_is_scored(folder: Path) -> None:
+    parallel.write(folder, test=0)
+    record = train(small(train__steps=2), folder).record
+    assert not [name for name in record if "bleu" in name or "chrf" in name] or (
+        record["bleu_signature"] is None
+    )
+    assert "metric_bleu" not in record
+
+
+def test_a_run_can_be_told_to_end_while_it_translates(folder: Path) -> None:
+    def log(step: int, scalars: dict[str, float]) -> None:
+        if step == 2 and not scalars:
+            raise KeyboardInterrupt
+
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        train(small(train__steps=2), folder, log)

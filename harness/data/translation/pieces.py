@@ -3,6 +3,7 @@
 import hashlib
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from harness.data.arrays import SPECIALS, UNKNOWN
 
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # as Metaspace writes it
 OWN = "\N{REPLACEMENT CHARACTER}"  # stands for characters that training has not seen
 ALPHABET = 6000  # most characters: Chinese and Japanese have more, seen once or twice each
 
@@ -44,46 +46,75 @@ def pieces_of(texts: Iterable[str], count: int, tags: Sequence[str]) -> Pieces:
     What was trained once is kept in the user's cache, under the hash of texts and settings.
     """
     texts = list(texts)
-    digest = hashlib.sha256(f"{tokenizers.__version__} {count} {ALPHABET}".encode())
+    untrained, letters = _untrained(), _alphabet(texts, min(ALPHABET, max(1, count // 2)))
+    settings = tokenizers.__version__, untrained.to_str(), count, letters
+    digest = hashlib.sha256(repr(settings).encode())
     for text in texts:
         digest.update(text.encode() + b"\n")
-    cached = _cache() / f"pieces-{digest.hexdigest()[:24]}.json"
-    try:
-        tokenizer = Tokenizer.from_file(str(cached))
-    except Exception:  # tokenizers raises no other: absent or broken, it is made again
-        tokenizer = _train(texts, count)
-        _keep(tokenizer, cached)
+    name = f"pieces-{digest.hexdigest()[:24]}.json"
+    tokenizer = _kept(name)
+    if tokenizer is None:
+        tokenizer = _train(untrained, texts, count, letters)
+        _keep(tokenizer, name)
     return Pieces(tokenizer, tags)
 
 
-def _train(texts: list[str], count: int) -> Tokenizer:
-    trained = Tokenizer(models.BPE(unk_token=OWN))
+def _untrained() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE(unk_token=OWN))
     # A space belongs to the word behind it; digits and punctuation stand alone.
-    trained.pre_tokenizer = pre_tokenizers.Sequence(
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(),
             pre_tokenizers.Punctuation(),
             pre_tokenizers.Digits(individual_digits=True),
         ]
     )
-    trained.decoder = decoders.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    return tokenizer
+
+
+def _alphabet(texts: Iterable[str], most: int) -> list[str]:
+    """The most frequent characters, of equals the first: the trainer's own choice among equals
+    differs from process to process."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text.replace(" ", SPACE))
+    counts[SPACE] += len(counts)  # a text begins with one
+    return sorted(sorted(counts, key=lambda letter: (-counts[letter], letter))[:most])
+
+
+def _train(tokenizer: Tokenizer, texts: list[str], count: int, letters: list[str]) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=1 + count,
         special_tokens=[OWN],
-        limit_alphabet=min(ALPHABET, max(1, count // 2)),
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
         show_progress=False,
     )
-    trained.train_from_iterator(texts, trainer)
-    return trained
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "residual-depth-harness"
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(root) / "residual-depth-harness"  # pathlib raises where there is no home
 
 
-def _keep(tokenizer: Tokenizer, path: Path) -> None:
+def _kept(name: str) -> Tokenizer | None:
+    """What was trained before; None where it is absent or broken."""
+    try:
+        written = (_cache() / name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    try:
+        return Tokenizer.from_str(written)
+    except Exception:  # tokenizers raises nothing more special
+        return None
+
+
+def _keep(tokenizer: Tokenizer, name: str) -> None:
     """A cache only saves time: where it cannot be written, all goes on without it."""
+    path = _cache() / name
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

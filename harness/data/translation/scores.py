@@ -3,14 +3,17 @@
 sacrebleu loads portalocker and lxml: it is imported where it is used.
 """
 
+import itertools
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-UNSPACED = {"zh": "zh", "ja": "char", "ko": "char"}  # sacrebleu's tokenizers; all others: 13a
-BATCH = 512  # test sentences compared at a time
+TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # sacrebleu's; all others: 13a
+UNSPACED = {"zh", "ja"}  # languages without spaces between words
+BATCH, BLOCK = 512, 100_000  # sentences asked for, and compared with, at a time
 
 
 class Score(NamedTuple):
@@ -41,7 +44,8 @@ class HeldOut(NamedTuple):
         train: list[tuple[str, str]],
     ) -> "HeldOut":
         sources, references = [s for s, _ in pairs], [t for _, t in pairs]
-        closest = [train[i][1] for i in nearest(sources, [s for s, _ in train])]
+        spaced = _code(source) not in UNSPACED
+        closest = [train[i][1] for i in nearest(sources, [s for s, _ in train], spaced=spaced)]
         copied, found = (score(x, references, target).bleu for x in (sources, closest))
         return cls(source, target, group, pairs, copied, found)
 
@@ -50,7 +54,7 @@ def score(said: Sequence[str], references: Sequence[str], language: str) -> Scor
     """Corpus BLEU and chrF of translations into a language; zero where there are none."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    bleu = BLEU(tokenize=UNSPACED.get(language.split("-")[0].lower(), "13a"))
+    bleu = BLEU(tokenize=TOKENIZERS.get(_code(language), "13a"))
     if not said:
         return Score(0.0, 0.0, "")
     first = bleu.corpus_score(list(said), [list(references)])
@@ -58,33 +62,48 @@ def score(said: Sequence[str], references: Sequence[str], language: str) -> Scor
     return Score(first.score, second.score, str(bleu.get_signature()))
 
 
-def nearest(queries: Sequence[str], among: Sequence[str]) -> list[int]:
+def nearest(queries: Sequence[str], among: Sequence[str], *, spaced: bool = True) -> list[int]:
     """Index of the most similar of `among` for each query: cosine of TF-IDF vectors of lower-case
-    words, the first of equals; 0 where no word is shared."""
+    words (characters, in a language without spaces), the first of equals; 0 where none is shared.
+    """
     known: dict[str, int] = {}
-    there = _counts(among, known, grow=True)
-    asked = _counts(queries, known, grow=False)
+    there = _counts(among, known, spaced, grow=True)
+    asked = _counts(queries, known, spaced, grow=False)
     documents = np.bincount(there.indices, minlength=len(known))
     rarity = sparse.diags_array(np.log((1 + len(among)) / (1 + documents)) + 1)
     there, asked = there @ rarity, asked @ rarity
     norms = np.sqrt(np.asarray(there.multiply(there).sum(axis=1)).ravel())
-    there = sparse.diags_array(1 / np.maximum(norms, 1e-12)) @ there
-    found: list[int] = []
-    for start in range(0, len(queries), BATCH):
-        similarity = (asked[start : start + BATCH] @ there.T).toarray()
-        found += similarity.argmax(axis=1).tolist()
+    there = (sparse.diags_array(1 / np.maximum(norms, 1e-12)) @ there).tocsr()
+    best, found = np.full(len(queries), -1.0), np.zeros(len(queries), np.int64)
+    for block, start in itertools.product(
+        range(0, len(among), BLOCK), range(0, len(queries), BATCH)
+    ):
+        rows = slice(start, start + BATCH)
+        similarity = (asked[rows] @ there[block : block + BLOCK].T).toarray()
+        at, most = similarity.argmax(axis=1), similarity.max(axis=1)
+        better = most > best[rows]
+        found[rows] = np.where(better, block + at, found[rows])
+        best[rows] = np.where(better, most, best[rows])
+    return found.tolist()
+
+
+def _counts(
+    texts: Sequence[str], known: dict[str, int], spaced: bool, *, grow: bool
+) -> sparse.csr_array:
+    """Shape: texts x words."""
+    columns, ends = array("i"), array("q", [0])
+    for text in texts:
+        for word in text.lower().split() if spaced else text.lower():
+            column = known.setdefault(word, len(known)) if grow else known.get(word)
+            if column is not None:
+                columns.append(column)
+        ends.append(len(columns))
+    shape, ones = (len(texts), len(known)), np.ones(len(columns))
+    found = sparse.csr_array((ones, np.asarray(columns), np.asarray(ends)), shape=shape)
+    found.sum_duplicates()
     return found
 
 
-def _counts(texts: Sequence[str], known: dict[str, int], *, grow: bool) -> sparse.csr_array:
-    """Shape: texts x words."""
-    rows, columns = [], []
-    for row, text in enumerate(texts):
-        for word in text.lower().split():
-            column = known.setdefault(word, len(known)) if grow else known.get(word)
-            if column is not None:
-                rows.append(row)
-                columns.append(column)
-    shape = len(texts), len(known)
-    ones = np.ones(len(rows))
-    return sparse.coo_array((ones, (rows, columns)), shape=shape).tocsr()
+def _code(language: str) -> str:
+    """'pt' of 'pt-BR'."""
+    return language.split("-")[0].lower()

@@ -5,7 +5,7 @@ Letters: B sequences, T targets a sequence, S source tokens a sequence.
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -84,6 +84,7 @@ class Parallel:
         self.options, self._corpus, self._length = options, corpus, length
         self.sha = corpus.sha
         self.left_out: Counter[str] = Counter(corpus.left_out)
+        self._read: dict[tuple[str, str, str], list[Text]] = {}
         self.directions = directions(options, corpus)
         self._low = low_resource(options, corpus)
         targets = {target for _, target in self.directions}
@@ -118,7 +119,8 @@ class Parallel:
 
     def valid(self, tokens: int) -> list[Arrays]:
         """Direction by direction, in batches of at least two pairs where there are two: a pair
-        alone has no neighbour whose source could stand in for its own."""
+        alone has no neighbour whose source could stand in for its own. A budget holds two pairs of
+        the longest, so that only the last may be left alone."""
         batches = []
         for (source, target), pairs in self._valid.items():
             rows = _by_length(pairs, np.arange(len(pairs.costs)))
@@ -132,7 +134,8 @@ class Parallel:
         return batches
 
     def sample(self) -> Arrays:
-        rows = np.arange(min(FREQUENCY_PAIRS, len(self._train.costs)))
+        pairs = len(self._train.costs)  # direction by direction: of each its share
+        rows = np.linspace(0, pairs - 1, min(FREQUENCY_PAIRS, pairs)).astype(np.int64)
         return self._train.arrays(rows)
 
     def group(self, source: str, target: str) -> str:
@@ -150,25 +153,36 @@ class Parallel:
             "test": sum(len(test.pairs) for test in self.tests),
         }
 
-    @property
+    @cached_property
     def tests(self) -> list[HeldOut]:
-        """The pairs to translate, direction by direction, with what needs no model."""
-        return _tests(self)
+        """The pairs to translate, direction by direction, with what needs no model; not those of
+        directions without any."""
+        found = (
+            HeldOut.of(
+                source,
+                target,
+                self.group(source, target),
+                self._test_texts(source, target),
+                self._texts("train", source, target),
+            )
+            for source, target in self.directions
+        )
+        return [test for test in found if test.pairs]
 
     @property
     def tags(self) -> list[int]:
         """Tokens that name a target language."""
         return list(self._pieces.tags.values())
 
-    def sources(self, test: HeldOut) -> list[tuple[Array, Array, int]]:
-        """(rows of the test, sources_BS, most tokens of a translation), batch by batch."""
+    def sources(self, test: HeldOut) -> list[tuple[Array, Array, list[int]]]:
+        """(rows of the test, sources_BS, most tokens of each translation), batch by batch."""
         source = self._sources([text for text, _ in test.pairs], test.target)
         costs = source.lengths
         order = np.argsort(costs, kind="stable")
-        cuts = _cuts(costs * LONGEST_FACTOR + LONGEST_MORE, DECODED_TOKENS)
+        longest = costs * LONGEST_FACTOR + LONGEST_MORE
         return [
-            (rows, source.padded(rows, PAD), int(costs[rows].max()) * LONGEST_FACTOR + LONGEST_MORE)
-            for rows in (order[start:stop] for start, stop in pairwise(cuts))
+            (rows, source.padded(rows, PAD), longest[rows].tolist())
+            for rows in (order[a:b] for a, b in pairwise(_cuts(longest, DECODED_TOKENS)))
         ]
 
     def score(self, test: HeldOut, translations: Sequence[Sequence[int]]) -> Score:
@@ -176,9 +190,14 @@ class Parallel:
         said = self._pieces.decode(translations)
         return score(said, [target for _, target in test.pairs], test.target)
 
-    @cache  # noqa: B019  what it leaves out is counted once
     def _texts(self, split: str, source: str, target: str) -> list[Text]:
         """Pairs with text on both sides, within the limits of words and of the direction."""
+        key = split, source, target
+        if key not in self._read:  # what is left out is counted once
+            self._read[key] = self._sift(*key)
+        return self._read[key]
+
+    def _sift(self, split: str, source: str, target: str) -> list[Text]:
         at = self._corpus.columns.index(source), self._corpus.columns.index(target)
         rows = self._corpus.splits.get(split, [])
         pairs = [(row[at[0]], row[at[1]]) for row in rows if row[at[0]] and row[at[1]]]
@@ -235,20 +254,6 @@ class Parallel:
 
 def load_parallel(options: Translation, data: Path, length: int) -> Parallel:
     return Parallel(options, load_corpus(options, data), length)
-
-
-@lru_cache(maxsize=4)
-def _tests(task: Parallel) -> list[HeldOut]:
-    return [
-        HeldOut.of(
-            source,
-            target,
-            task.group(source, target),
-            task._test_texts(source, target),
-            task._texts("train", source, target),
-        )
-        for source, target in task.directions
-    ]
 
 
 def _by_length(pairs: Paired, rows: Array) -> Array:

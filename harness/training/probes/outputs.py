@@ -87,8 +87,7 @@ class ValidationProbe(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
         step = trainer.global_step
-        due = step == trainer.max_steps or (self.every > 0 and step % self.every == 0)
-        if step == self._step or not due or trainer.should_stop:
+        if step == self._step or not due(trainer, self.every):
             return
         assert isinstance(pl_module, LanguageModule)
         self._step = step  # batches that only accumulate leave the step as it is
@@ -128,6 +127,13 @@ class SkipProbe(L.Callback):
         return loss
 
 
+def due(trainer: L.Trainer, every: int) -> bool:
+    """Whether a run validates at this step: each so many, and at its end if it has not diverged."""
+    step = trainer.global_step
+    end = step == trainer.max_steps or (every > 0 and step % every == 0)
+    return end and not trainer.should_stop
+
+
 class WeightAverage(L.Callback):
     """The mean of the weights at the last `count` validations takes the place of the last weights,
     before they are validated (checkpoint averaging, as arXiv:1706.03762 section 6.1)."""
@@ -139,13 +145,13 @@ class WeightAverage(L.Callback):
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        step, last = trainer.global_step, trainer.global_step == trainer.max_steps
-        if step == self._step or not (last or step % self.every == 0) or trainer.should_stop:
+        step = trainer.global_step
+        if step == self._step or not due(trainer, self.every):
             return
         self._step = step  # batches that only accumulate leave the step as it is
         weights = list(pl_module.model.parameters())
         self._kept.append([p.detach().clone() for p in weights])
-        if last:
+        if step == trainer.max_steps:
             for p, kept in zip(weights, zip(*self._kept, strict=True), strict=True):
                 p.copy_(torch.stack(kept).mean(0))
 
@@ -158,8 +164,9 @@ class TranslationProbe(L.Callback):
     has groups of directions, BLEU and chrF of each have its name at the end.
     """
 
-    def __init__(self, task: Parallel, validation: "ValidationProbe") -> None:
-        self.task, self.validation = task, validation
+    def __init__(self, task: Parallel, validation: "ValidationProbe", log: Log) -> None:
+        self.task, self.validation, self.tell = task, validation, log
+        self.tests = task.tests  # before hours are spent: what needs no model
         self.scores: dict[str, float] = {}
         self.signature: str | None = None  # sacrebleu's
 
@@ -168,7 +175,7 @@ class TranslationProbe(L.Callback):
             return
         found: dict[str, list[float]] = {}
         signatures = set()
-        for test in self.task.tests:
+        for test in self.tests:
             with trainer.precision_plugin.forward_context():
                 said = self._translate(test, pl_module)
             score = self.task.score(test, said)
@@ -180,11 +187,12 @@ class TranslationProbe(L.Callback):
             for name, value in numbers.items():
                 found.setdefault(name, []).append(value)
         self.scores = {name: statistics.fmean(values) for name, values in found.items()}
-        self.signature = " ".join(sorted(signatures))
+        self.signature = " ".join(sorted(signatures)) or None
 
     def _translate(self, test: HeldOut, module: L.LightningModule) -> list[list[int]]:
         said: list[list[int]] = [[]] * len(test.pairs)
         for rows, source_BS, longest in self.task.sources(test):
+            self.tell(module.global_step, {})  # nothing: but the run may be told to end
             source_BS = torch.from_numpy(source_BS).to(module.device)
             found = decode(
                 module.model,

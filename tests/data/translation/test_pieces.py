@@ -63,14 +63,16 @@ def test_digits_and_punctuation_stand_alone() -> None:
 
 
 def test_the_same_texts_give_the_same_pieces_in_another_process(cache: Path) -> None:
+    """Also where more characters are equally frequent than are kept."""
     code = (
         "from harness.data.translation.pieces import pieces_of\n"
         "from tests import parallel\n"
         "texts = [side for pair in parallel.pairs() for side in pair]\n"
-        "print(pieces_of(texts, 120, ()).encode(texts[:9]))"
+        "texts += [chr(0x4E00 + i) for i in range(500)]\n"
+        "print(pieces_of(texts, 120, ()).encode([*texts[:9], *texts[-500:]]))"
     )
     said = set()
-    for _ in range(2):
+    for _ in range(3):
         for file in cache.glob("*"):
             file.unlink()
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from harness.data.translation import scores
 from harness.data.translation.scores import HeldOut, nearest, score
 from tests import parallel
 
@@ -70,7 +71,12 @@ def literal_nearest(query: str, among: list[str]) -> int:
     return next(i for i, value in enumerate(values) if value > best - 1e-12)
 
 
-def test_the_nearest_is_the_nearest_of_the_textbook() -> None:
+@pytest.mark.parametrize("block", [7, 1000])
+def test_the_nearest_is_the_nearest_of_the_textbook(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "BLOCK", block)
+    monkeypatch.setattr(scores, "BATCH", 9)
     # Different rarities, so that no two are equally near but for rounding.
     among = [f"{s} {'wort' * (i % 7)} {i % 13} {'x ' * (i % 3)}" for i, (s, _) in enumerate(PAIRS)]
     queries = among[200:230]
@@ -91,3 +97,11 @@ def test_baselines_are_scored_like_translations() -> None:
     assert test.copied == score(sources, references, "en").bleu
     assert test.nearest == score(closest, references, "en").bleu
     assert test.copied < test.nearest < 100
+
+
+def test_a_language_without_spaces_is_compared_by_characters() -> None:
+    pairs = [(f"打开{a}{b}页", f"{a}{b}") for a in "甲乙丙丁戊" for b in "子丑寅卯辰"]
+    test = HeldOut.of("zh-CN", "en", "", [("关闭丙卯页", "x")], pairs)
+    assert nearest(["关闭丙卯页"], [s for s, _ in pairs], spaced=False) == [13]
+    assert nearest(["关闭丙卯页"], [s for s, _ in pairs]) == [0]
+    assert test.nearest == score([pairs[13][1]], ["x"], "en").bleu

@@ -9,6 +9,7 @@ import pytest
 
 from harness.data.arrays import BOS, EOS, IGNORE, PAD, Array, Arrays
 from harness.data.baselines import losses
+from harness.data.translation import task as module
 from harness.data.translation.options import Translation
 from harness.data.translation.task import TEST_TOKENS, Parallel, load_parallel
 from harness.errors import ConfigError
@@ -122,7 +123,8 @@ def test_validation_is_the_same_for_all_and_leaves_no_pair_without_a_neighbour(
     tmp_path: Path,
 ) -> None:
     task = toy(tmp_path)
-    for budget in (41, BUDGET, 10_000):
+    (pairs,) = task._valid.values()
+    for budget in (2 * int(pairs.costs.max()), 41, BUDGET, 10_000):
         batches = task.valid(budget)
         found = [(text(task, s), text(task, t)) for a in batches for s, t in rows(a)]
         assert sorted(found) == sorted(parallel.pairs()[200:230])
@@ -226,7 +228,8 @@ def test_the_test_split_comes_whole_in_batches_of_like_length(tmp_path: Path) ->
                 kept = tokens[tokens != PAD]
                 assert text(task, kept) == test.pairs[row][0]
                 assert kept[0] in task.tags
-                assert longest >= 2 * len(kept) + 10
+            lengths = (source_BS != PAD).sum(axis=1)
+            assert longest == [2 * length + 10 for length in lengths]
         assert sorted(order) == list(range(len(test.pairs)))
 
 
@@ -240,9 +243,8 @@ def test_scores_are_of_the_test_pairs(tmp_path: Path) -> None:
 
 def test_a_test_split_may_be_absent(tmp_path: Path) -> None:
     parallel.write(tmp_path, test=0)
-    (test,) = toy(tmp_path).tests
-    assert test.pairs == []
-    assert toy(tmp_path).sources(test) == []
+    assert toy(tmp_path).tests == []
+    assert toy(tmp_path).sizes == {"train": 200, "valid": 30, "test": 0}
 
 
 def test_baselines_count_no_padding(tmp_path: Path) -> None:
@@ -253,3 +255,16 @@ def test_baselines_count_no_padding(tmp_path: Path) -> None:
     unigram = -np.mean([np.log((counts[t] + 1) / (total + size)) for t in said])
     baseline, reference = losses(task, BUDGET)
     assert reference < baseline <= unigram + 1e-9
+
+
+def test_frequencies_of_a_large_corpus_are_of_all_its_directions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = many(tmp_path, directions=("en>de", "en>bk"))
+    whole = rows(task.sample())
+    monkeypatch.setattr(module, "FREQUENCY_PAIRS", 100)
+    some = rows(task.sample())
+    assert len(some) == 100
+    assert set(some) <= set(whole)
+    german = set(whole[:200])
+    assert sum(row in german for row in some) == 50
