@@ -56,8 +56,13 @@ def build(
         str | None, typer.Option("--columns", metavar="NAME=THEIRS,...", help="two or more")
     ] = None,
     splits: Annotated[
-        str, typer.Option("--splits", metavar="SPLIT=THEIRS,...", help="or files of the dataset")
-    ] = "train=train,valid=validation,test=test",
+        str | None,
+        typer.Option(
+            "--splits",
+            metavar="SPLIT=THEIRS,...",
+            help="or files of the dataset; train=train,valid=validation,test=test",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace another content")] = False,
     data: DataOption = DATA,
 ) -> None:
@@ -146,15 +151,17 @@ def _source(
     config: str | None,
     revision: str | None,
     columns: str | None,
-    splits: str,
+    splits: str | None,
 ) -> "Source | None":
     """What to read from the hub; None for help. ConfigError for a name or options that do not go
     together."""
     from harness.data.corpora import hub, listing
 
     if dataset is None:
-        if config or revision or columns:
-            raise ConfigError("--config, --revision and --columns: of which dataset? add --hub")
+        if config or revision or columns or splits:
+            raise ConfigError(
+                "--config, --revision, --columns and --splits: of which dataset? add --hub"
+            )
         if name not in HELP_BUILDERS and hub.preset(name) is None:
             hint = did_you_mean(name, listing.KNOWN)
             raise ConfigError(f"unknown corpus '{name}'{hint}; for one of your own add --hub")
@@ -169,7 +176,8 @@ def _source(
     named = hub.parsed("--columns", columns)
     if len(named) < 2 or "split" in named:
         raise ConfigError("--columns: two or more are needed, none of them named 'split'")
-    return hub.Source(dataset, named, hub.parsed("--splits", splits), config, revision)
+    theirs = hub.parsed("--splits", splits) if splits else hub.THEIRS
+    return hub.Source(dataset, named, theirs, config, revision)
 
 
 def _built(name: str, folder: Path | None, source: "Source | None") -> "tuple[Corpus, str]":
@@ -198,7 +206,9 @@ def _sha(path: Path) -> str:
 
 
 def _print_counts(corpus: "Corpus") -> None:
-    pairs = ", ".join(f"{split} {len(rows)}" for split, rows in corpus.splits.items())
+    from harness.data.corpora.listing import pairs as counted
+
+    pairs = ", ".join(f"{split} {count}" for split, count in counted(corpus).items())
     left_out = ", ".join(f"{reason} {count}" for reason, count in corpus.left_out.items())
     typer.echo(f"pairs      {pairs}\nleft out   {left_out or 'none'}")
 

@@ -162,7 +162,7 @@ def test_list_shows_a_broken_file_with_its_error_and_all_known_corpora(tmp_path:
         ),
         (
             ["build", "wmt17", "--revision", "x"],
-            "--config, --revision and --columns: of which dataset? add --hub",
+            "--config, --revision, --columns and --splits: of which dataset? add --hub",
         ),
         (
             ["build", "deu-eng", "--hub", "x", "--columns", "a=a,b=b"],

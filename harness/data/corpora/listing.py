@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harness.data.corpora.hub import preset
 from harness.data.corpora.tables import ENDINGS, SPLITS, Corpus, read
 from harness.errors import ConfigError, did_you_mean
 
@@ -58,14 +59,18 @@ def place(name: str, data: Path) -> Path:
 
 
 def locate(name: str, data: Path) -> Path:
-    """The file of a corpus by name or path; ConfigError names the command that builds it."""
-    path = Path(name).expanduser()
+    """The file of a corpus by name, or by a path from the folder of data or from here; ConfigError
+    names the command that builds it."""
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:  # of a user who is not known
+        raise ConfigError(f"'{name}': {error}; write the path out") from None
     if name.endswith(ENDINGS) or len(path.parts) > 1:
-        return path
+        return data / path if (data / path).is_file() else path
     path = place(name, data)
     if not path.exists():
         there = {*KNOWN, *(_stem(each) for each in _files(data))}
-        if name not in KNOWN:
+        if name not in KNOWN and preset(name) is None:
             raise ConfigError(f"{data}: no corpus '{name}'{did_you_mean(name, there)}")
         raise ConfigError(f"{path}: not there yet; make it with 'harness data build {name}'")
     return path
@@ -110,6 +115,14 @@ def lost_share(corpus: Corpus) -> float:
     return sum(counted[c] for c in lost) / counted.total()
 
 
+def pairs(corpus: Corpus) -> dict[str, int]:
+    """Pairs by split; a row of more than two languages pairs one of them with each other."""
+    return {
+        split: sum(len(row) - row.count("") - 1 for row in rows)
+        for split, rows in corpus.splits.items()
+    }
+
+
 def _row(name: str, data: Path) -> dict[str, Any]:
     known = KNOWN.get(name, Known(name, UNKNOWN_LICENCE, ""))
     row: dict[str, Any] = {"name": name, "present": False, "where": ""}
@@ -118,7 +131,7 @@ def _row(name: str, data: Path) -> dict[str, Any]:
         path = place(name, data)
         if path.exists():
             row |= {"present": True, "where": str(path)}
-            row |= {split: len(found) for split, found in read(path).splits.items()}
+            row |= pairs(read(path))
     except ConfigError as error:
         row["error"] = str(error)
     return row

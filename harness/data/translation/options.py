@@ -58,14 +58,15 @@ class Translation(Strict):
     low_pairs: Positive = 500
     test_pairs: Count = 0  # most pairs of a direction to translate; 0: all
     beam: Positive = 1  # hypotheses; 1 is greedy
-    length_penalty: Level = 1.0  # a score is the sum of log-probabilities over length^this
+    length_penalty: Annotated[Level, Field(le=10)] = (
+        1.0  # a score is the sum of log-probabilities over length^this
+    )
 
 
 def corpus_path(corpus: str, data: Path) -> Path:
     """The file of a corpus; ConfigError where there is none."""
-    path = data / Path(corpus).expanduser()
     try:
-        return path if path.is_file() else locate(corpus, data)
+        return locate(corpus, data)
     except ConfigError as error:
         raise ConfigError(f"data.corpus: {error}; --data names another folder") from None
 
