@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from harness.data.arrays import IGNORE, PAD, Arrays, Task
+from harness.data.ranks import ALONE, Ranks
 
 
 class Batch(NamedTuple):
@@ -47,16 +48,21 @@ def as_batch(arrays: Arrays) -> Batch:
 
 
 class TrainingBatches(Dataset[Batch]):
-    """The first `batches` training batches of a seed."""
+    """A rank's share of the first `batches` training batches of a seed: it takes its turn, so that
+    the first n of all ranks are the first n times as many of one process. They divide `batches`."""
 
-    def __init__(self, task: Task, seed: int, size: int, batches: int) -> None:
+    def __init__(
+        self, task: Task, seed: int, size: int, batches: int, ranks: Ranks = ALONE
+    ) -> None:
         self.task, self.seed, self.size, self.batches = task, seed, size, batches
+        self.ranks = ranks
 
     def __len__(self) -> int:
-        return self.batches
+        return self.batches // self.ranks.count
 
     def __getitem__(self, index: int) -> Batch:
-        return as_batch(self.task.train(self.seed, index, self.size))
+        turn = index * self.ranks.count + self.ranks.rank
+        return as_batch(self.task.train(self.seed, turn, self.size))
 
 
 def mask(tokens: Tensor | None) -> Tensor | None:

@@ -5,6 +5,7 @@ import torch
 
 from harness.data.arrays import IGNORE, PAD, Arrays
 from harness.data.batches import TrainingBatches, as_batch
+from harness.data.ranks import ALONE, Ranks
 from harness.data.synthetic import Pairs, Reverse
 
 torch.set_num_threads(1)
@@ -62,3 +63,30 @@ def test_training_batches_are_the_tasks_in_the_order_of_their_index() -> None:
         assert batches[index].targets_BT.tolist() == expected.targets_BT.tolist()
         assert expected.source_BS is not None
         assert batches[index].source_BS.tolist() == expected.source_BS.tolist()
+
+
+def test_ranks_share_the_batches_of_each_step() -> None:
+    task = Pairs(Reverse(name="reverse"), "encoder_decoder", 8)
+    steps, accumulation = 3, 4
+
+    def batches(ranks: Ranks, step: int) -> list[str]:
+        """Those of a step, as they come."""
+        own = TrainingBatches(task, 3, 5, steps * accumulation, ranks)
+        share = accumulation // ranks.count
+        assert len(own) == steps * share
+        return [str(own[step * share + i].targets_BT.tolist()) for i in range(share)]
+
+    for count in (2, 4):
+        for step in range(steps):
+            shared = [batches(Ranks(rank, count), step) for rank in range(count)]
+            in_turn = [batch for turn in zip(*shared, strict=True) for batch in turn]
+            assert in_turn == batches(ALONE, step)
+            assert len(set(in_turn)) == accumulation
+
+
+def test_one_process_speaks_to_itself() -> None:
+    tensor = torch.ones(3)
+    assert ALONE.told("x") == "x"
+    assert ALONE.gathered(5) == [5]
+    assert ALONE.summed(tensor) is tensor
+    assert ALONE.met()
