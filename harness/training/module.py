@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from harness.data.arrays import IGNORE
 from harness.data.batches import Batch
+from harness.data.ranks import ALONE, Ranks
 from harness.model.transformer import Transformer
 from harness.training.config import Optim
 from harness.training.optim import optimizer, rate_factor
@@ -22,9 +23,9 @@ class LanguageModule(L.LightningModule):
     Letters: B sequences, T targets, V vocabulary.
     """
 
-    def __init__(self, model: Transformer, options: Optim) -> None:
+    def __init__(self, model: Transformer, options: Optim, ranks: Ranks = ALONE) -> None:
         super().__init__()
-        self.model, self.options = model, options
+        self.model, self.options, self.ranks = model, options, ranks
         # (sum of losses, targets) of each batch of a step
         self.nats: list[tuple[Tensor, Tensor]] = []
 
@@ -38,10 +39,12 @@ class LanguageModule(L.LightningModule):
         return cross_entropy(logits_BTV, targets_BT, self.options.label_smoothing)
 
     def take_step_loss(self) -> float:
-        """Mean loss over the targets of a step's batches, nats per token; the next step begins."""
+        """Mean loss over the targets of a step's batches on all ranks, nats per token; the next
+        step begins."""
         sums, counts = zip(*self.nats, strict=True)
         self.nats.clear()
-        return float(torch.stack(sums).sum() / torch.stack(counts).sum())
+        nats, targets = (self.ranks.summed(torch.stack(x).sum()) for x in (sums, counts))
+        return float(nats / targets)
 
     def configure_optimizers(self) -> dict[str, Any]:
         fused = self.trainer.precision != "16-mixed"  # a scaler and clipping exclude fused steps

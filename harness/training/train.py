@@ -1,6 +1,5 @@
 """train(config) -> the run's record and its curves. What the harness does everything else for."""
 
-import logging
 import math
 import statistics
 import warnings
@@ -17,6 +16,7 @@ from harness.data import tasks
 from harness.data.arrays import Task
 from harness.data.baselines import losses as baseline_losses
 from harness.data.batches import TrainingBatches, as_batch
+from harness.data.ranks import ALONE, Ranks
 from harness.data.translation.task import Parallel
 from harness.model.initialise import calibrate, initialise
 from harness.model.transformer import Transformer
@@ -36,8 +36,7 @@ from harness.training.probes import (
     ValidationProbe,
     WeightAverage,
 )
-
-PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}
+from harness.training.trainer import trainer_for
 
 
 class Trained(NamedTuple):
@@ -69,20 +68,32 @@ def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
     )
 
 
-def train(config: Config, data: Path, log: Log | None = None, *, log_every: int = 50) -> Trained:
+def train(
+    config: Config,
+    data: Path,
+    log: Log | None = None,
+    *,
+    log_every: int = 50,
+    ranks: Ranks = ALONE,
+) -> Trained:
     """Trains one cell and measures it; the numbers depend on the config alone.
+
+    Of several ranks, whose count divides `train.accumulation`, each computes its share of a step's
+    batches: up to rounding and the draws of dropout, the numbers are those of one process. Each
+    validates and translates for itself, without a word to the others, and returns the whole record.
 
     A run of no steps takes one at rate zero, so that all is measured on the model as it was drawn.
     `log` is told each step's scalars as they come. Divergence and stalling are outcomes, no errors.
     """
     log = log or (lambda step, scalars: None)
     task, baseline, reference = _task(config, data)
-    torch.manual_seed(config.seed)  # dropout
+    # Dropout; apart by a large prime, for CPUs read no more than 32 bits.
+    torch.manual_seed(config.seed + 1_000_003 * ranks.rank)
     model = build(config, task.vocabularies)
     calibrate(model, *as_batch(task.train(config.seed, 0, config.train.batch)).model_inputs)
     drawn = config.train.steps == 0
     rates = config.optim.model_copy(update={"lr": 0.0}) if drawn else config.optim
-    module = LanguageModule(model, rates)
+    module = LanguageModule(model, rates, ranks)
     valid = [as_batch(arrays) for arrays in task.valid(config.train.batch)]
     curves = Curves()
     detector = Detector(baseline, scaled=config.train.precision == "16-mixed")
@@ -98,11 +109,11 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
     if translation and not drawn:
         probes.append(translation)
     count = max(1, config.train.steps) * config.train.accumulation
-    batches = Counted(task, config.seed, config.train.batch, count)
+    batches = Counted(task, config.seed, config.train.batch, count, ranks)
     _reset_peak_memory()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # advice on settings that are chosen
-        trainer = trainer_for(config, probes, log_every)
+        trainer = trainer_for(config, probes, log_every, ranks)
         trainer.fit(module, DataLoader(batches, batch_size=None))
     outcome = _outcome(detector, validation, trainer.global_step)
     outcome["last_loss"] = _last_loss(outcome, curves)
@@ -111,6 +122,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
         outcome |= {f"metric_{name}": value for name, value in scores.items()}
     tokens, flops = batches.cost(model)
+    device = trainer.strategy.root_device  # the module itself is back on the CPU
     record = {
         **outcome,
         "baseline_loss": baseline,
@@ -130,9 +142,7 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
         "data_sha": task.sha,
         "protocol": PROTOCOL,
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name()
-        if module.device.type == "cuda"
-        else module.device.type,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "precision": trainer.precision,
         "threads": torch.get_num_threads(),
         "finished": now(),
@@ -140,32 +150,11 @@ def train(config: Config, data: Path, log: Log | None = None, *, log_every: int 
     return Trained(record, curves)
 
 
-def trainer_for(config: Config, callbacks: list[L.Callback], log_every: int) -> L.Trainer:
-    """A trainer that only trains: validation, logging and divergence are the callbacks' affair."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return L.Trainer(
-        # Lightning's "auto" would take Apple's MPS, which has no float64 for the probes.
-        accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=1,
-        precision=PRECISIONS[config.train.precision],
-        max_steps=max(1, config.train.steps),
-        max_epochs=-1,
-        accumulate_grad_batches=config.train.accumulation,
-        gradient_clip_val=config.optim.clip or None,
-        callbacks=callbacks,
-        log_every_n_steps=log_every,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-
-
 class Counted(TrainingBatches):
     """Training batches that remember their shapes, for the cost of a run."""
 
-    def __init__(self, task: Task, seed: int, size: int, batches: int) -> None:
-        super().__init__(task, seed, size, batches)
+    def __init__(self, task: Task, seed: int, size: int, batches: int, ranks: Ranks) -> None:
+        super().__init__(task, seed, size, batches, ranks)
         self.targets, self.shapes = 0, dict[tuple[int, int, int], int]()
 
     def __getitem__(self, index: int):
@@ -177,9 +166,12 @@ class Counted(TrainingBatches):
         return batch
 
     def cost(self, model: Transformer) -> tuple[int, int]:
-        """(targets, operations); a backward pass counts as two forward passes."""
-        flops = sum(3 * n * rows * model.flops(t, s) for (rows, t, s), n in self.shapes.items())
-        return self.targets, flops
+        """(targets, operations) of all ranks; a backward pass counts as two forward passes."""
+        targets, flops = 0, 0
+        for own, shapes in self.ranks.gathered((self.targets, self.shapes)):
+            targets += own
+            flops += sum(3 * n * rows * model.flops(t, s) for (rows, t, s), n in shapes.items())
+        return targets, flops
 
 
 def _outcome(detector: Detector, validation: ValidationProbe, steps: int) -> dict[str, Any]:
