@@ -69,10 +69,13 @@ def worker(
     results: ResultsOption = RESULTS,
     data: DataOption = DATA,
 ) -> None:
-    """Work on a study beside others; `collect` writes the results."""
+    """Work on a study beside others; `collect` writes the results.
+
+    Several processes train each cell together under `torchrun --nproc-per-node N -m harness`.
+    """
     from harness.commands import run_worker
 
-    raise typer.Exit(run_worker(_session(study, set_, state, results, data, only)))
+    raise typer.Exit(run_worker(lambda: _session(study, set_, state, results, data, only)))
 
 
 @app.command()

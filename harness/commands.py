@@ -20,6 +20,7 @@ from harness.sweep.lease import holds
 from harness.sweep.plan import Cell, Plan
 
 if TYPE_CHECKING:
+    from harness.data.ranks import Ranks
     from harness.sweep.ledger import Standing
 
 FAILED = ("stalled", "diverged", "crashed")
@@ -82,19 +83,33 @@ def _named(plan: Plan, cell: Cell) -> list[str]:
     return axes + [f"{path}={cell.config.at(path)}" for path in plan.tuned]
 
 
-def run_worker(session: Session) -> int:
-    """Works on a study beside others, and leaves results to `collect`."""
+def run_worker(opened: Callable[[], Session]) -> int:
+    """Works on a study beside others, and leaves results to `collect`. Of the processes of one
+    torchrun only the first opens the study; the others follow it."""
+    from harness.data.ranks import join
+    from harness.sweep.crew import follow
+
+    ranks = join()
+    if ranks.rank:
+        follow(ranks)
+    else:
+        _lead(opened(), ranks)
+        ranks.told(None)
+    ranks.part()
+    return 0
+
+
+def _lead(session: Session, ranks: "Ranks") -> None:
     from harness.sweep.worker import work
 
-    session.check()
+    session.check(ranks.count)
     session.recover()
     asked: list[Cell] = []
     while wanted := session.wanted(session.look()):
         if asked == wanted:
             break
         asked = wanted
-        work(session.job(wanted), (signal.SIGINT, signal.SIGTERM))
-    return 0
+        work(session.job(wanted), (signal.SIGINT, signal.SIGTERM), ranks)
 
 
 def collect(session: Session, prefer: str | None) -> int:

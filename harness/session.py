@@ -165,8 +165,9 @@ class Session:
             commit=commit(),
         )
 
-    def check(self) -> None:
-        """What only training would meet: a corpus too short, a precision the device lacks."""
+    def check(self, processes: int = 1) -> None:
+        """What only training would meet: a corpus too short, a precision the device lacks, batches
+        of a step that the processes of a cell cannot share."""
         first = self.declared.tuning or self.declared  # whose runs differ in no more than seeds
         configs = [cell.config for cell in first.cells]
         for options, family, length in {(c.data, c.model.family, c.train.length) for c in configs}:
@@ -179,6 +180,11 @@ class Session:
             place = Place("self", stack, 1, c.model.encoders, c.model.decoders)
             with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a cell's crash
                 c.rule.wire(place, c.scheme_options)
+        for size in (c.train.accumulation for c in configs if c.train.accumulation % processes):
+            raise ConfigError(
+                f"{shown(self.plan.source)}: train.accumulation: {processes} processes cannot "
+                f"share {size} batches a step; start as many as divide it, or set a multiple"
+            )
         if any(c.train.precision == "16-mixed" for c in configs):
             import torch
 

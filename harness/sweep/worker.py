@@ -21,7 +21,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from harness.data.ranks import ALONE, Ranks
 from harness.errors import ConfigError, redacted, surroundings
+from harness.sweep.crew import LeaseLost, Order, Parted, heed, lead
 from harness.sweep.study import ROOT, execute
 from harness.training.config import parse
 
@@ -51,10 +53,6 @@ class Job:
     commit: str
 
 
-class LeaseLost(Exception):  # noqa: N818
-    """Another has taken the attempt for lost: it must not go on."""
-
-
 class Interrupts:
     """Signals, noted and obeyed at the next step; a worker also leaves when its command is gone."""
 
@@ -73,10 +71,13 @@ class Interrupts:
         self.code = 128 + signum
 
 
-def work(job: Job, obeyed: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> None:
+def work(
+    job: Job, obeyed: tuple[signal.Signals, ...] = (signal.SIGTERM,), ranks: Ranks = ALONE
+) -> None:
     """Trains cells until all are done; raises SystemExit with 128 + signal when interrupted.
 
-    In a pool only the command obeys SIGINT, which a terminal sends to all, and passes on SIGTERM.
+    This is rank 0 of `ranks`, whom the others follow. In a pool only the command obeys SIGINT,
+    which a terminal sends to all, and passes on SIGTERM.
     """
     interrupts = Interrupts(obeyed)
     import torch
@@ -93,7 +94,7 @@ def work(job: Job, obeyed: tuple[signal.Signals, ...] = (signal.SIGTERM,)) -> No
         if attempt := ledger.claim(job.configs):
             waited = False
             with ledger.kept(attempt):
-                _try(job, ledger, tracker, attempt, interrupts)
+                _try(job, ledger, tracker, attempt, interrupts, ranks)
         elif ledger.standing().running & job.configs.keys():
             waited = True
             time.sleep(WAIT_SECONDS)  # others are at it; if they are lost, the cell is ours
@@ -116,19 +117,20 @@ def _work_in_pool(job: Job) -> None:
 
 
 def _try(
-    job: Job, ledger: "Ledger", tracker: "Tracker", attempt: "Attempt", interrupts: Interrupts
+    job: Job,
+    ledger: "Ledger",
+    tracker: "Tracker",
+    attempt: "Attempt",
+    interrupts: Interrupts,
+    ranks: Ranks,
 ) -> None:
     """One attempt. What goes wrong in training is the cell's crash; what goes wrong with the stores
     is not: the cell is released, or, once its record is written, completed by `recover`."""
-    from harness.training.train import train
-
     run: TrackedRun | None = None
 
     def log(step: int, scalars: dict[str, float]) -> None:
-        if interrupts.pending():
-            raise SystemExit(interrupts.code)
-        if attempt.lost.is_set():
-            raise LeaseLost
+        leave = SystemExit(interrupts.code) if interrupts.pending() else None
+        heed(ranks, leave or (LeaseLost() if attempt.lost.is_set() else None))
         assert run is not None
         run.log(step, scalars)
 
@@ -137,14 +139,15 @@ def _try(
         if config.run_id != attempt.key:
             raise ConfigError(f"{job.source}: changed under its run; give the command again")
         run = tracker.start(config, attempt.number, attempt.token)
-        trained = train(config, job.data, log)
+        order = Order(job.source, job.code, dict(job.configs[attempt.key]), job.data)
+        trained = lead(ranks, order, config, log)
         run.keep(trained.curves)
     except LeaseLost:
         assert run is not None
         run.end("KILLED")
         return
     except Exception as error:
-        if isinstance(error, ConfigError) or surroundings(error):
+        if isinstance(error, ConfigError | Parted) or surroundings(error):
             ledger.release(attempt)
             raise
         _crash(job, ledger, attempt, run, error)
