@@ -1,4 +1,4 @@
-"""Do the claims of deep translation show in minutes? Five schemes, German to English, one seed."""
+"""Do the claims of deep translation show in minutes? Five schemes, German to English."""
 
 from harness.analysis.figures import figure_6, gradient_depth, outcome_map
 from harness.sweep import Study
@@ -8,6 +8,7 @@ STUDY = Study(
     axes={
         "scheme": ["post_norm", "b2t", "deepnorm", "pre_norm", "rezero"],
         "model.depth": [6, 18],
+        "train.steps": [300],
         "seed": [0],
     },
 )
