@@ -47,7 +47,9 @@ class LanguageModule(L.LightningModule):
         return float(nats / targets)
 
     def configure_optimizers(self) -> dict[str, Any]:
-        fused = self.trainer.precision != "16-mixed"  # a scaler and clipping exclude fused steps
+        # Mixed precision does not clip what is stepped by one fused kernel, nor does a scaler.
+        clipped = self.options.clip > 0 or self.trainer.precision == "16-mixed"
+        fused = self.trainer.precision == "32-true" or not clipped
         parameters, factors = self.model.parameters(), self.model.factors()
         steps = optimizer(parameters, self.options, fused=fused, factors=factors)
         schedule = LambdaLR(steps, lambda step: rate_factor(self.options, step))

@@ -194,6 +194,18 @@ def test_mixed_precision_is_recorded_as_what_it_was(config: Callable[..., Config
     assert mixed["final_loss"] == pytest.approx(full["final_loss"], rel=0.02)  # 8 bits of mantissa
 
 
+def test_mixed_precision_clips(config: Callable[..., Config]) -> None:
+    """Lightning refuses to where a fused optimizer takes the step."""
+    losses = {
+        precision: train(config({"train.precision": precision, "optim.clip": 1e-3}), HERE).record
+        for precision in ("32", "bf16-mixed")
+    }
+    ends = [record["final_loss"] for record in losses.values()]
+    assert ends[1] == pytest.approx(ends[0], rel=0.02)
+    free = train(config({"train.precision": "bf16-mixed"}), HERE).record
+    assert free["final_loss"] != ends[1]
+
+
 # Cost
 
 
