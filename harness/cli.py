@@ -6,6 +6,7 @@ user's input is wrong, 130 interrupted, 143 terminated.
 
 import gc
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -56,6 +57,8 @@ def run(
     """Train what is missing; write rows, curves and figures."""
     from harness.commands import run_study
 
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ConfigError(f"run: torchrun starts workers; give it 'harness worker {study}'")
     session = _session(study, set_, state, results, data, only)
     raise typer.Exit(run_study(session, workers, retry, dry_run, _preferred(prefer)))
 

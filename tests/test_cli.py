@@ -101,6 +101,15 @@ def test_help_answers_within_half_a_second() -> None:
     assert min(spans) < 0.5
 
 
+def test_run_starts_its_own_workers_and_torchrun_does_not_run_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    done = harness("run", "smoke")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "run: torchrun starts workers; give it 'harness worker smoke'\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

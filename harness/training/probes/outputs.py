@@ -31,10 +31,10 @@ Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
 class UpdateProbe(L.Callback):
     """How far the model moves in its first steps, and the scale of its activations.
 
-    Both in evaluation mode on one validation batch. update_norm: norm of F(theta_k) - F(theta_0)
-    over norm of F(theta_0), F the output of the last stack after its final norm (arXiv:2203.00555
-    section 3). Series activation_rms/STACK: root mean square of each block's output, at step 0, at
-    step k and at the end.
+    Both in evaluation mode on one validation batch, padded positions included. update_norm: norm of
+    F(theta_k) - F(theta_0) over norm of F(theta_0), F the output of the last stack after its final
+    norm (arXiv:2203.00555 section 3). Series activation_rms/STACK: root mean square of each block's
+    output, at step 0, at step k and at the end.
     """
 
     def __init__(self, batch: Batch, steps: int, curves: Curves, log: Log) -> None:
