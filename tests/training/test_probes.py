@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import harness.training.probes
+import harness.training.probes.outputs
 from harness.data import tasks
 from harness.data.batches import Batch, as_batch
 from harness.model.layers import Context
@@ -396,7 +396,7 @@ def test_what_a_block_is_worth_is_the_loss_without_it(
     flat = sorted(costs["encoder"] + costs["decoder"])
     assert record["metric_idle_blocks"] == sum(cost < 0.01 for cost in flat) / 5
     between = (flat[2] + flat[3]) / 2
-    monkeypatch.setattr(harness.training.probes, "IDLE_NATS", between)
+    monkeypatch.setattr(harness.training.probes.outputs, "IDLE_NATS", between)
     assert train(c, HERE).record["metric_idle_blocks"] == 3 / 5
 
 
@@ -487,7 +487,7 @@ def test_seconds_are_those_of_training_batches_alone(
 
         return called
 
-    monkeypatch.setattr(harness.training.probes, "time", Time)
+    monkeypatch.setattr(harness.training.probes.outputs, "time", Time)
     step, evaluate = LanguageModule.training_step, LanguageModule.evaluate
     monkeypatch.setattr(LanguageModule, "training_step", lasting(1.0, step))
     monkeypatch.setattr(LanguageModule, "evaluate", lasting(1000.0, evaluate))
