@@ -789,7 +789,7 @@ def test_placement_without_blocks_left_out_has_losses_alone(shallow: Table) -> N
 
 
 def test_placement_names_the_cost_under_which_a_block_is_idle(shallow: Table) -> None:
-    from harness.training.probes import IDLE_NATS  # torch, which no figure may load
+    from harness.training.probes.outputs import IDLE_NATS  # torch, which no figure may load
 
     figure = figures.placement(shallow)
     assert figure.axes[-1].get_xlabel() == "share of idle blocks"

@@ -158,7 +158,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"data.name": "revers"}, "data.name: unknown task 'revers' (did you mean 'reverse'?)"),
     (
         {"data.name": "zzz"},
-        "data.name: unknown task 'zzz' (known: code_text, recall, reverse, text)",
+        "data.name: unknown task 'zzz' (known: code_text, recall, reverse, text, translation)",
     ),
     ({"model.family": "decodr"}, "model.family: unknown value 'decodr' (did you mean 'decoder'?)"),
     ({"optim.name": "Adam"}, "optim.name: unknown value 'Adam' (did you mean 'adam'?)"),
