@@ -30,7 +30,7 @@ STUDIES = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", README, re.DOTALL)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place to work in, with the committed results and the README's own study files."""
     folder = tmp_path_factory.mktemp("reader")
-    for name in ("depth_text", "depth_reverse", "norm_placement", "grad_init"):
+    for name in ("depth_text", "depth_reverse", "norm_placement", "grad_init", "depth_sweep"):
         shutil.copytree(ROOT / "results" / name, folder / "results" / name)
     for name, code in STUDIES:
         (folder / name).write_text(code)
@@ -58,10 +58,30 @@ def test_the_scheme_table_is_the_catalogue() -> None:
     assert table in README, f"put this table into the README:\n{table}"
 
 
-@pytest.mark.parametrize("study", ["depth_text", "depth_reverse"])
-def test_a_results_table_is_what_the_committed_rows_give(study: str, folder: Path) -> None:
-    table, _ = run(folder, "table", study, "--format", "md")
+@pytest.mark.parametrize(
+    "words", ["depth_text", "depth_reverse", "depth_sweep --metric bleu --metric source_gain"]
+)
+def test_a_results_table_is_what_the_committed_rows_give(words: str, folder: Path) -> None:
+    table, _ = run(folder, "table", *words.split(), "--format", "md")
     assert table in README, f"put this table into the README:\n{table}"
+
+
+def test_what_is_told_of_translation_is_what_the_committed_rows_give() -> None:
+    words = " ".join(README.split())
+    swept, long = evidence("depth_sweep").runs, evidence("translation_long").runs.iloc[0]
+    bleu = swept[swept["scheme"] == "rezero"].groupby("model.depth")["metric_bleu"].mean()
+    assert "BLEU {:.1f}, {:.1f} and {:.1f}.".format(*bleu) in words
+    first = swept.iloc[0]
+    for sentence in (
+        f"copying the source has {first['metric_bleu_copy']:.1f}, the translation of the most "
+        f"similar training sentence {first['metric_bleu_nearest']:.1f}.",
+        f"Best without reading: {first['baseline_loss']:.2f} nats; a bigram table: "
+        f"{first['reference_loss']:.2f}.",
+        f"BLEU is {long['metric_bleu']:.1f} (n = 1)",
+        f"has {long['metric_bleu_nearest']:.1f} and copying {long['metric_bleu_copy']:.1f}; loss "
+        f"{long['final_loss']:.2f}, source gain {long['metric_source_gain']:.2f}.",
+    ):
+        assert sentence in words, sentence
 
 
 def test_the_laws_are_what_the_committed_rows_give() -> None:
