@@ -58,9 +58,8 @@ class Translation(Strict):
     low_pairs: Positive = 500
     test_pairs: Count = 0  # most pairs of a direction to translate; 0: all
     beam: Positive = 1  # hypotheses; 1 is greedy
-    length_penalty: Annotated[Level, Field(le=10)] = (
-        1.0  # a score is the sum of log-probabilities over length^this
-    )
+    # A hypothesis' score is the sum of its log-probabilities over its length to this power.
+    length_penalty: Annotated[Level, Field(le=10)] = 1.0
 
 
 def corpus_path(corpus: str, data: Path) -> Path:

@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 
 from harness.data.arrays import BOS, EOS, IGNORE, PAD, Array, Arrays, generator
 from harness.data.corpora.tables import Corpus
-from harness.data.translation.options import (
-    Translation,
-    directions,
-    load_corpus,
-    low_resource,
-)
+from harness.data.translation.options import Translation, directions, load_corpus, low_resource
 from harness.data.translation.pieces import pieces_of
 from harness.data.translation.scores import HeldOut, Score, score
 from harness.errors import ConfigError
