@@ -9,7 +9,7 @@ STUDY = Study(
         # The five of every study, then those of DeepNet's Table 1 (arXiv:2203.00555).
         "scheme": [
             *("post_norm", "b2t", "deepnorm", "pre_norm", "rezero"),
-            *("ds_init", "admin", "t_fixup"),
+            *("ds_init", "admin", "t_fixup", "dlcl", "normformer"),
         ],
         "model.depth": [6, 12, 18],
         "seed": [0, 1, 2],
