@@ -20,6 +20,7 @@ SPLITS = ("train", "valid", "test")
 NEEDED = ("train", "valid")
 ENDINGS = (".tsv", ".tsv.gz")
 BREAKS = re.compile(r"[\t\n\r]+")
+SHOWN = 40  # most characters of a cell in an error message
 
 Row = tuple[str, ...]
 
@@ -155,7 +156,7 @@ def _rows(
             )
         if split not in SPLITS:
             hint = did_you_mean(split, SPLITS)
-            raise ConfigError(f"{path}: line {number}: unknown split '{split}'{hint}")
+            raise ConfigError(f"{path}: line {number}: unknown split {_shown(split)}{hint}")
         yield split, tuple(texts)
 
 
@@ -172,6 +173,10 @@ def _decoded(path: Path, raw: bytes) -> str:
 
 
 def _header(path: Path, line: str) -> tuple[str, ...]:
+    if "\r" in line.rstrip("\r"):
+        raise ConfigError(
+            f"{path}: line 1: lines end with carriage returns alone; end them with line feeds"
+        )
     first, *columns = (part.strip() for part in line.split("\t"))
     wanted = "begin the file with a line like split<TAB>src<TAB>tgt"
     if first != "split":
@@ -184,5 +189,11 @@ def _header(path: Path, line: str) -> tuple[str, ...]:
         if not name:
             raise ConfigError(f"{path}: line 1: a column has no name; {wanted}")
         if times > 1:
-            raise ConfigError(f"{path}: line 1: column '{name}' occurs {times} times; rename one")
+            said = f"column {_shown(name)} occurs {times} times; rename one"
+            raise ConfigError(f"{path}: line 1: {said}")
     return tuple(columns)
+
+
+def _shown(text: str) -> str:
+    """As an error message can hold it: short, and every character seen."""
+    return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")

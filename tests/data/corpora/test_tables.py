@@ -133,6 +133,22 @@ MALFORMED = {
         "line 4: unknown split 'vaild' (did you mean 'valid'?)",
     ),
     "far split": (SOUND + "3\ta\tb\n", "line 4: unknown split '3' (known: test, train, valid)"),
+    "long split": (
+        SOUND + "x" * 100_000 + "\ta\tb\n",
+        f"line 4: unknown split '{'x' * 37}...' (known: test, train, valid)",
+    ),
+    "unprintable split": (
+        SOUND + "\ufefftr\rain\u2028\x1b[31m\ta\tb\n",
+        r"line 4: unknown split '\ufefftr\rain\u2028\x1b[31m' (known: test, train, valid)",
+    ),
+    "long column": (
+        f"split\t{'c' * 100_000}\t{'c' * 100_000}\n",
+        f"line 1: column '{'c' * 37}...' occurs 2 times; rename one",
+    ),
+    "carriage returns for line feeds": (
+        SOUND.replace("\n", "\r"),
+        "line 1: lines end with carriage returns alone; end them with line feeds",
+    ),
     "no train": (
         "split\ta\tb\nvalid\tx\ty\n",
         "no line of split 'train'; train and valid both need some",
