@@ -1,5 +1,6 @@
 """The corpora that are known by name, and those in a folder of data: file, licence, builder."""
 
+import os
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -52,7 +53,7 @@ def place(name: str, data: Path) -> Path:
     """Where a corpus is, packed or not, or would be. ConfigError where it is there twice."""
     stem = KNOWN[name].file if name in KNOWN else name
     paths = [data / f"{stem}{ending}" for ending in ENDINGS]
-    found = [path for path in paths if path.exists()]
+    found = [path for path in paths if os.path.lexists(path)]  # also a link to nothing
     if len(found) > 1:
         raise ConfigError(f"{found[0]}: {found[1].name} is there too; remove one of them")
     return found[0] if found else paths[-1]
@@ -68,7 +69,7 @@ def locate(name: str, data: Path) -> Path:
     if name.endswith(ENDINGS) or len(path.parts) > 1:
         return data / path if (data / path).is_file() else path
     path = place(name, data)
-    if not path.exists():
+    if not os.path.lexists(path):
         there = {*KNOWN, *(_stem(each) for each in _files(data))}
         if name not in KNOWN and preset(name) is None:
             raise ConfigError(f"{data}: no corpus '{name}'{did_you_mean(name, there)}")
@@ -129,7 +130,7 @@ def _row(name: str, data: Path) -> dict[str, Any]:
     row |= {**dict.fromkeys(SPLITS), "licence": known.licence, "builds": known.builds, "error": ""}
     try:
         path = place(name, data)
-        if path.exists():
+        if os.path.lexists(path):
             row |= {"present": True, "where": str(path)}
             row |= pairs(read(path))
     except ConfigError as error:

@@ -105,5 +105,5 @@ def _counts(
 
 
 def _code(language: str) -> str:
-    """'pt' of 'pt-BR'."""
-    return language.split("-")[0].lower()
+    """'pt' of 'pt-BR' and 'pt_BR'."""
+    return language.replace("_", "-").split("-")[0].lower()

@@ -37,6 +37,15 @@ def test_a_missing_corpus_is_refused_with_what_makes_it(tmp_path: Path) -> None:
         listing.locate("ownn", tmp_path)
 
 
+def test_a_link_to_nothing_is_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "own.tsv").symlink_to(tmp_path / "gone")
+    path = listing.locate("own", tmp_path)
+    with pytest.raises(ConfigError, match=r"own.tsv: cannot be read \(No such file"):
+        tables.read(path)
+    (row,) = (row for row in listing.rows(tmp_path) if row["name"] == "own")
+    assert "cannot be read" in row["error"]
+
+
 def test_each_known_corpus_can_be_built(tmp_path: Path) -> None:
     for name in listing.KNOWN:
         assert name.startswith("help-") or hub.preset(name) is not None

@@ -37,7 +37,10 @@ def test_bleu_is_the_product_that_papineni_defines() -> None:
 
 @pytest.mark.parametrize(
     ("language", "tokenizer"),
-    [("en", "13a"), ("tgt", "13a"), ("zh-CN", "zh"), ("ja", "char"), ("pt-BR", "13a")],
+    [
+        *(("en", "13a"), ("tgt", "13a"), ("pt-BR", "13a"), ("pt_BR", "13a"), ("zha", "13a")),
+        *(("zh-CN", "zh"), ("zh_CN", "zh"), ("ZH", "zh"), ("ja", "char"), ("ko_KR", "char")),
+    ],
 )
 def test_the_signature_names_how_words_were_told_apart(language: str, tokenizer: str) -> None:
     signature = score(["a b"], ["a b"], language).signature
