@@ -186,7 +186,8 @@ class Parallel:
         return score(said, [target for _, target in test.pairs], test.target)
 
     def _texts(self, split: str, source: str, target: str) -> list[Text]:
-        """Pairs with text on both sides, within the limits of words and of the direction."""
+        """Pairs with text on both sides, each once, none held out that is trained on, within the
+        limits of words and of the direction."""
         key = split, source, target
         if key not in self._read:  # what is left out is counted once
             self._read[key] = self._sift(*key)
@@ -195,13 +196,19 @@ class Parallel:
     def _sift(self, split: str, source: str, target: str) -> list[Text]:
         at = self._corpus.columns.index(source), self._corpus.columns.index(target)
         rows = self._corpus.splits.get(split, [])
-        pairs = [(row[at[0]], row[at[1]]) for row in rows if row[at[0]] and row[at[1]]]
+        given = [(row[at[0]], row[at[1]]) for row in rows if row[at[0]] and row[at[1]]]
+        pairs = list(dict.fromkeys(given))  # rows may differ in other languages
+        self.left_out[f"{split} pairs repeated"] += len(given) - len(pairs)
         if most := self.options.max_words:
             short = [p for p in pairs if max(len(side.split()) for side in p) <= most]
             self.left_out[f"{split} pairs of more than {most} words"] += len(pairs) - len(short)
             pairs = short
-        cut = split == "train" and (source, target) in self._low
-        return pairs[: self.options.low_pairs] if cut else pairs
+        if split == "train":
+            return pairs[: self.options.low_pairs] if (source, target) in self._low else pairs
+        trained = set(self._texts("train", source, target))
+        apart = [pair for pair in pairs if pair not in trained]
+        self.left_out[f"{split} pairs in training"] += len(pairs) - len(apart)
+        return apart
 
     def _test_texts(self, source: str, target: str) -> list[Text]:
         """As in training, but that only sources too long for any memory are left out."""

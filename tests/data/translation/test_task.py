@@ -171,6 +171,32 @@ def test_what_filters_leave_out_is_counted(tmp_path: Path) -> None:
     assert all(len(side.split()) <= 5 for pair in words.tests[0].pairs for side in pair)
 
 
+def test_pairs_that_rows_of_more_languages_repeat_count_once_and_are_not_held_out(
+    tmp_path: Path,
+) -> None:
+    """Rows differ in a third language: as rows none repeats another."""
+    path = parallel.write_many(tmp_path)
+    before = many(tmp_path, directions=("de>en", "bk>en"))
+    lines = [line.split("\t") for line in path.read_text().splitlines()[1:]]
+    train = next(cells for cells in lines if cells[0] == "train")
+    test = next(cells for cells in lines if cells[0] == "test")
+    with path.open("a") as file:
+        for split, cells in (("train", train), ("valid", train), ("test", train), ("test", test)):
+            file.write(f"{split}\t{cells[1]}\t{cells[2]}\tKB {split}\tX\n")
+    task = load_parallel(before.options, tmp_path, 80)
+    assert task.sizes == {
+        "train": before.sizes["train"] + 1,  # of bk>en, where all are new
+        "valid": before.sizes["valid"] + 1,
+        "test": before.sizes["test"] + 2,
+    }
+    assert +task.left_out == {
+        "train pairs repeated": 1,
+        "test pairs repeated": 1,
+        "valid pairs in training": 1,
+        "test pairs in training": 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("given", "length", "words"),
     [({}, 2, "train.length 2 and data.max_words 0"), ({"max_words": 2}, 40, "data.max_words 2")],
