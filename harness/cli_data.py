@@ -136,8 +136,7 @@ def _print_task(config: Path, path: Path) -> None:
     options = read.data.model_copy(update={"corpus": str(path.resolve())})
     task = load_parallel(options, path.parent, read.train.length)
     typer.echo(f"task       {', '.join(f'{split} {n}' for split, n in task.sizes.items())}")
-    left_out = ", ".join(f"{n} {reason}" for reason, n in task.left_out.items() if n)
-    typer.echo(f"left out   {left_out or 'none'}\npieces     {task.vocabularies[0]}")
+    typer.echo(f"left out   {task.filtered or 'none'}\npieces     {task.vocabularies[0]}")
     for test in task.tests:
         typer.echo(
             f"BLEU       {test.source}>{test.target}: {test.copied:.2f} for the source copied, "

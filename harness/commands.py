@@ -30,7 +30,8 @@ def run_study(
     session: Session, workers: int | None, retry: bool, dry_run: bool, prefer: str | None
 ) -> int:
     """Runs a study's missing cells and writes all that follows from them; the exit code."""
-    session.check()
+    for note in session.check():
+        print(note, file=sys.stderr)
     if dry_run:
         return _say_what_would_run(session, retry)
 
@@ -102,7 +103,8 @@ def run_worker(opened: Callable[[], Session]) -> int:
 def _lead(session: Session, ranks: "Ranks") -> None:
     from harness.sweep.worker import work
 
-    session.check(ranks.count)
+    for note in session.check(ranks.count):
+        print(note, file=sys.stderr)
     session.recover()
     asked: list[Cell] = []
     while wanted := session.wanted(session.look()):

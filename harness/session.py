@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from harness.analysis.records import Results, Row, differences, row
 from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
+from harness.data.translation.options import Translation
 from harness.errors import ConfigError, Disagreement, MissingRuns
 from harness.schemes import Place
 from harness.sweep.plan import Cell, Plan
@@ -165,16 +166,24 @@ class Session:
             commit=commit(),
         )
 
-    def check(self, processes: int = 1) -> None:
+    def check(self, processes: int = 1) -> list[str]:
         """What only training would meet: a corpus too short, a precision the device lacks, batches
-        of a step that the processes of a cell cannot share."""
+        of a step that the processes of a cell cannot share. In words, what filters leave out."""
         first = self.declared.tuning or self.declared  # whose runs differ in no more than seeds
         configs = [cell.config for cell in first.cells]
-        for options, family, length in {(c.data, c.model.family, c.train.length) for c in configs}:
+        notes: dict[str, None] = {}
+        wanted = dict.fromkeys((c.data, c.model.family, c.train.length) for c in configs)
+        for options, family, length in wanted:
             try:
-                load_task(options, self.places.data, family, length)
+                task = load_task(options, self.places.data, family, length)
             except ConfigError as error:
                 raise ConfigError(f"{shown(self.plan.source)}: {error}") from None
+            if isinstance(options, Translation):
+                from harness.data.translation.task import Parallel  # tokenizers, scipy
+
+                assert isinstance(task, Parallel)
+                if task.filtered:
+                    notes[f"{options.corpus}: left out {task.filtered}"] = None
         for c in {(c.scheme, c.canonical_options): c for c in configs}.values():
             stack: Literal["encoder", "decoder"] = "encoder" if c.model.encoders else "decoder"
             place = Place("self", stack, 1, c.model.encoders, c.model.decoders)
@@ -191,6 +200,7 @@ class Session:
             if not torch.cuda.is_available():
                 where = f"{shown(self.plan.source)}: train.precision"
                 raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
+        return list(notes)
 
     def write_curves(self) -> None:
         """Adds the curves of runs that the results lack, as far as the tracker has them."""

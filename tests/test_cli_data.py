@@ -233,6 +233,38 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     assert list((tmp_path / "data").iterdir()) == []
 
 
+STUDY = """\
+\"\"\"Is it said what filters leave out?\"\"\"
+from harness.sweep import Study
+
+STUDY = Study(
+    base="translation.toml",
+    axes={"data.corpus": ["toy"], "data.pieces": [80], "data.beam": [1, 2], "seed": [0]},
+)
+FIGURES = []
+"""
+
+
+def test_run_says_once_for_a_corpus_what_its_filters_leave_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "study.py").write_text(STUDY)
+    path = parallel.write(tmp_path)
+    places = [f"--{each}={tmp_path / each}" for each in ("state", "results")]
+    words = ["run", str(tmp_path / "study.py"), "--dry-run", f"--data={tmp_path}", *places]
+    whole = CliRunner().invoke(app, words)
+    assert whole.stderr == "2 of 2 cells would run\n"
+    with path.open("a") as file:
+        file.write(f"\ntrain\t{'Felder ' * 13}\tfields\ntest\t{'%' * 2000}\tfields\n")
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "toy: left out 1 empty line, 1 train pairs of more than 12 words, "
+        "1 test pairs of more than 1024 tokens\n2 of 2 cells would run\n"
+    )
+
+
 def test_check_says_what_the_filters_of_a_config_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

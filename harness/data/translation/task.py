@@ -103,6 +103,7 @@ class Parallel:
                     f"data.corpus: no pair of split '{split}' is left for train.length {length} "
                     f"and data.max_words {options.max_words}; allow longer ones"
                 )
+        self._test = {direction: self._test_texts(*direction) for direction in self.directions}
 
     def train(self, seed: int, index: int, tokens: int) -> Arrays:
         """Every pair comes once an epoch: in batches of like lengths, which come in any order."""
@@ -140,6 +141,11 @@ class Parallel:
         return "low" if (source, target) in self._low else "high"
 
     @property
+    def filtered(self) -> str:
+        """What filters left out, in words; empty where that is nothing."""
+        return ", ".join(f"{n} {reason}" for reason, n in self.left_out.items() if n)
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Pairs by split that filters leave, all directions together."""
         return {
@@ -157,7 +163,7 @@ class Parallel:
                 source,
                 target,
                 self.group(source, target),
-                self._test_texts(source, target),
+                self._test[source, target],
                 self._texts("train", source, target),
             )
             for source, target in self.directions
