@@ -154,16 +154,27 @@ def _table(source: Source, local: Path | None, theirs: str, options: dict[str, A
     elif Path(theirs).suffix in READERS:
         files, split = f"{place}/{theirs}", "train"
     else:
-        return load_dataset(str(local or source.dataset), source.config, split=theirs, **options)
+        form = _form({path.suffix for path in local.rglob("*")} & {*READERS}) if local else {}
+        dataset = str(local or source.dataset)
+        return load_dataset(dataset, source.config, split=theirs, **options, **form)
     suffix = Path(files).suffix
     if suffix not in READERS:
         raise ValueError(f"a file of kind '{suffix}' (known: {', '.join(READERS)})")
-    form = {"sep": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {}
-    cache = options.get("cache_dir")
+    form, cache = _form({suffix}), options.get("cache_dir")
     try:
         return load_dataset(READERS[suffix], data_files=files, split=split, cache_dir=cache, **form)
-    except StopIteration:  # what the library says to a pattern that nothing fits
-        raise FileNotFoundError(f"no file '{theirs}'") from None
+    except StopIteration:  # what the library says to a pattern that nothing fits, or to nothing
+        raise FileNotFoundError(
+            "no rows" if files == str(local) else f"no file '{theirs}'"
+        ) from None
+
+
+def _form(kinds: set[str]) -> dict[str, Any]:
+    """How pandas is to read files of these kinds: NA, null and None are words like any others, and
+    quotes are characters where tabs part cells."""
+    if kinds == {".tsv"}:
+        return {"sep": "\t", "quoting": csv.QUOTE_NONE, "keep_default_na": False}
+    return {"keep_default_na": False} if kinds == {".csv"} else {}
 
 
 def _line(name: str, source: Source, error: Exception) -> str | None:

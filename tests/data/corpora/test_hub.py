@@ -132,6 +132,45 @@ def test_a_path_that_is_not_there_is_not_asked_for_on_the_hub(dataset: str) -> N
     assert str(caught.value) == (f"mine: no file or folder '{dataset}'; name a dataset or a path")
 
 
+WORDS = ["NA", "null", "None", "nan", 'a "b', 'c" d', '"', "True"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+@pytest.mark.parametrize("whole", [True, False], ids=["file", "folder"])
+def test_words_that_stand_for_nothing_elsewhere_are_texts(
+    tmp_path: Path, kind: str, *, whole: bool
+) -> None:
+    """A table of texts has no missing numbers; a file of tabs has no quotes."""
+    break_, said = (",", quoted) if kind == "csv" else ("\t", str)
+    splits = {"train": WORDS, "valid": ["N/A"], "test": ["n/a"]}
+    lines = {
+        split: [f"{said(word)}{break_}{said(f'{word} {split}')}" for word in words]
+        for split, words in splits.items()
+    }
+    head = f"de{break_}en"
+    if whole:
+        at, source = len(WORDS), tmp_path / f"all.{kind}"
+        together = [head, *(line for texts in lines.values() for line in texts)]
+        source.write_text("\n".join(together) + "\n")
+        names = {"train": f"train[:{at}]", "valid": f"train[{at}:-1]", "test": "train[-1:]"}
+    else:
+        for split, texts in lines.items():
+            (tmp_path / f"{split}.{kind}").write_text("\n".join([head, *texts]) + "\n")
+        source, names = tmp_path, SPLITS
+    corpus, _ = hub.fetch("mine", Source(str(source), FLAT, names))
+    assert corpus.splits == {
+        split: [(word, f"{word} {split}") for word in words] for split, words in splits.items()
+    }
+    assert corpus.left_out == {}
+
+
+def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("")
+    with pytest.raises(ConfigError, match=rf"^mine: {path}: no rows; check dataset"):
+        hub.fetch("mine", Source(str(path), FLAT, SPLITS))
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.doc").write_text("x")
     with pytest.raises(ConfigError, match=r"a file of kind '.doc' \(known: .csv, .tsv, .json"):
