@@ -58,29 +58,33 @@ class LanguageModule(L.LightningModule):
     @torch.no_grad()
     def evaluate(self, batches: list[Batch]) -> dict[str, float]:
         """Loss (nats per token), accuracy, and for an encoder-decoder the source gain: by how much
-        the loss rises when each target is given its neighbour's source. Those of a named group of
-        batches have its name at the end, as in loss_low."""
+        the loss rises when each target is given its neighbour's source; a target alone in its batch
+        has none and does not count. Those of a named group of batches have its name at the end, as
+        in loss_low."""
         training = self.model.training
         self.model.eval()
-        # by group: targets, and sums of loss, of correct targets, of loss with permuted sources
-        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(4, dtype=torch.float64))
+        # by group: targets, and sums of loss and of correct targets; of batches whose sources can
+        # be permuted: targets, and sums of loss with their own sources and with permuted ones
+        sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(6, dtype=torch.float64))
         with self.trainer.precision_plugin.forward_context():
             for batch in (b.to(self.device) for b in batches):
                 count = batch.targets
                 logits_BTV = self.model(*batch.model_inputs)
                 loss = cross_entropy(logits_BTV, batch.targets_BT)
                 correct = (logits_BTV.argmax(-1) == batch.targets_BT).sum()
-                permuted = self._permuted_loss(batch) if batch.source_BS is not None else loss
-                numbers = [count, float(loss) * count, float(correct), float(permuted) * count]
+                nats = float(loss) * count
+                numbers = [count, nats, float(correct), 0, 0, 0]
+                if batch.source_BS is not None and len(batch.source_BS) > 1:
+                    numbers[3:] = count, nats, float(self._permuted_loss(batch)) * count
                 for group in {"", batch.group}:
                     sums[group] += torch.tensor(numbers, dtype=torch.float64)
         self.model.train(training)
         result: dict[str, float] = {}
         for group in sorted(sums):
-            loss, accuracy, permuted = (sums[group][1:] / sums[group][0]).tolist()
-            found = {"loss": loss, "accuracy": accuracy}
-            if batches[0].source_BS is not None:
-                found["source_gain"] = permuted - loss
+            count, nats, correct, paired, own, permuted = sums[group].tolist()
+            found = {"loss": nats / count, "accuracy": correct / count}
+            if paired:
+                found["source_gain"] = permuted / paired - own / paired
             result |= {f"{name}_{group}" if group else name: x for name, x in found.items()}
         return result
 

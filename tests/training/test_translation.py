@@ -150,6 +150,28 @@ def test_groups_of_directions_are_reported_beside_the_whole(folder: Path) -> Non
         assert record[f"metric_{name}"] == pytest.approx(np.mean(parts))
 
 
+def test_a_pair_without_a_neighbour_says_nothing_of_the_source_gain(folder: Path) -> None:
+    parallel.write_many(folder)
+    path = folder / "many.tsv"
+    lines, met = [], False
+    for line in path.read_text().splitlines():  # one validation pair of en>bk, all of en>de
+        split, en, de, bk, _ = line.split("\t")
+        lines.append(f"{split}\t{en}\t{de}\t{'' if split == 'valid' and met else bk}\t")
+        met |= split == "valid"
+    path.write_text("\n".join([path.read_text().splitlines()[0], *lines[1:]]) + "\n")
+    given = {"data__corpus": "many", "data__directions": ["en>de", "en>bk"], "train__length": 60}
+    low = given | {"data__low_resource": ["en>bk"], "train__steps": 5}
+    record = train(small(**low), folder).record
+    assert "metric_source_gain_low" not in record
+    assert record["metric_source_gain"] == record["metric_source_gain_high"] != 0
+    targets = [
+        int((a.targets_BT != IGNORE).sum()) for a in task_of(small(**low), folder).valid(300)
+    ]
+    parts = [record[f"metric_loss_{group}"] for group in ("high", "low")]
+    weights = [sum(targets[:-1]), targets[-1]]
+    assert record["final_loss"] == pytest.approx(np.average(parts, weights=weights))
+
+
 def test_a_diverged_run_is_not_translated(folder: Path) -> None:
     record = train(small(train__steps=60, optim__lr=1e6, scheme="pre_norm"), folder).record
     assert record["outcome"] == "diverged"
