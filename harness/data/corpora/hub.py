@@ -57,7 +57,7 @@ OPUS100 = re.compile(r"opus100-([a-z]{2,3})-([a-z]{2,3})")
 
 def preset(name: str) -> Source | None:
     """The settings of a corpus that is known by name; opus100 is one corpus a pair of languages."""
-    if pair := OPUS100.fullmatch(name):
+    if (pair := OPUS100.fullmatch(name)) and pair[1] != pair[2]:
         columns = {language: f"translation.{language}" for language in pair.groups()}
         config = "-".join(sorted(columns))
         revision = "805090dc28bf78897da9641cdf08b61287580df9"

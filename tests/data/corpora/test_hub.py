@@ -164,6 +164,13 @@ def test_words_that_stand_for_nothing_elsewhere_are_texts(
     assert corpus.left_out == {}
 
 
+def test_a_corpus_of_opus_100_is_of_two_languages() -> None:
+    found = hub.preset("opus100-fr-en")
+    assert found is not None
+    assert (found.config, [*found.columns]) == ("en-fr", ["fr", "en"])
+    assert hub.preset("opus100-en-en") is None
+
+
 def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("")
