@@ -32,7 +32,7 @@ class HeldOut(NamedTuple):
     group: str
     pairs: list[tuple[str, str]]
     copied: float  # the source for its own translation
-    nearest: float  # the translation of the most similar training source
+    nearest: float  # the translation of the most similar training source, if there is any
 
     @classmethod
     def of(
@@ -45,9 +45,10 @@ class HeldOut(NamedTuple):
     ) -> "HeldOut":
         sources, references = [s for s, _ in pairs], [t for _, t in pairs]
         spaced = _code(source) not in UNSPACED
-        closest = [train[i][1] for i in nearest(sources, [s for s, _ in train], spaced=spaced)]
-        copied, found = (score(x, references, target).bleu for x in (sources, closest))
-        return cls(source, target, group, pairs, copied, found)
+        found = nearest(sources, [s for s, _ in train], spaced=spaced) if train else []
+        closest = [train[i][1] for i in found] or [""] * len(pairs)
+        bleu = [score(said, references, target).bleu for said in (sources, closest)]
+        return cls(source, target, group, pairs, *bleu)
 
 
 def score(said: Sequence[str], references: Sequence[str], language: str) -> Score:

@@ -102,6 +102,12 @@ def test_baselines_are_scored_like_translations() -> None:
     assert test.copied < test.nearest < 100
 
 
+def test_a_direction_without_training_pairs_has_no_nearest() -> None:
+    test = HeldOut.of("de", "en", "", PAIRS[200:240], [])
+    assert test.nearest == 0
+    assert test.copied == HeldOut.of("de", "en", "", PAIRS[200:240], PAIRS[:9]).copied > 0
+
+
 def test_a_language_without_spaces_is_compared_by_characters() -> None:
     pairs = [(f"打开{a}{b}页", f"{a}{b}") for a in "甲乙丙丁戊" for b in "子丑寅卯辰"]
     test = HeldOut.of("zh-CN", "en", "", [("关闭丙卯页", "x")], pairs)
