@@ -16,10 +16,10 @@ class MissingRuns(Exception):  # noqa: N818  the name says what is the matter
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' (did you mean 'x'?)' for a near miss, else ' (known: a, b)'."""
+    """' (did you mean 'x'?)' for a near miss, else ' (known: a, b)' or ' (known: none)'."""
     names = sorted(known)
     near = get_close_matches(word, names, n=1)
-    return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(names)})"
+    return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(names) or 'none'})"
 
 
 class Disagreement(Exception):  # noqa: N818

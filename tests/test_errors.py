@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from harness.errors import redacted, surroundings
+from harness.errors import did_you_mean, redacted, surroundings
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,7 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
             {}["no such key"]
     except KeyError as error:
         assert surroundings(error) is None
+
+
+def test_where_nothing_is_known_the_line_says_so() -> None:
+    assert did_you_mean("nowhere.toml", []) == " (known: none)"
