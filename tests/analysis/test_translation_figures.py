@@ -297,3 +297,19 @@ def test_by_resource_without_bleu_is_two_panels(table: Table) -> None:
     runs = table.runs.drop(columns=["metric_bleu_low", "metric_bleu_high"])
     axes = figures.by_resource(replace(table, runs=runs)).axes
     assert [heights(ax)[0] for ax in axes] == pytest.approx([3.4 + 0.6, 3.4 - 0.2])
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_name_of_a_long_variant_leaves_the_panels_their_width(
+    table: Table, sheet: Figure
+) -> None:
+    fields = ('directions=["tgt>src"]', "beam=3", "length_penalty=0.8", "max_words=12")
+    name = "+data.".join(("study", *fields))
+    long = figures.figure_6(replace(table, study=name))
+    for drawn in (sheet, long):
+        drawn.draw_without_rendering()
+    widths = [[ax.get_window_extent().width for ax in drawn.axes] for drawn in (sheet, long)]
+    assert widths[1] == pytest.approx(widths[0], rel=0.05)
+    small = long._supxlabel  # type: ignore[attr-defined]
+    assert small.get_window_extent().x1 <= long.bbox.x1
+    assert name in small.get_text().replace("\n", "")

@@ -6,6 +6,7 @@ No run is ever left out: what has no height on an axis stands in a strip beside 
 import dataclasses
 import hashlib
 import json
+import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,13 @@ def caption(table: Table, *notes: str) -> str:
     seeds = points(table)["n"]
     span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     missing = f", missing cells: {len(table.missing)}" if len(table.missing) else ""
-    return f"{table.study}: n = {span} seeds a point{missing}\n{'; '.join(notes)}"
+    first = wrapped(f"{table.study}: n = {span} seeds a point{missing}", 110)
+    return f"{first}\n{'; '.join(notes)}"
+
+
+def wrapped(text: str, width: int) -> str:
+    """Lines of at most `width` characters; the name of a variant, with its fields, may be long."""
+    return textwrap.fill(text, width, break_on_hyphens=False)
 
 
 def means_note(table: Table) -> str:

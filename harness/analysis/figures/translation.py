@@ -18,6 +18,7 @@ from harness.analysis.figures.plot import (
     means,
     means_note,
     strips,
+    wrapped,
 )
 from harness.analysis.records import Table
 from harness.analysis.statistics import Panel, by_scheme, panels
@@ -70,7 +71,8 @@ def figure_6(table: Table) -> Figure:
             ax.set_xlabel("")  # that of the panel below is its own
     tops = strips(left, [panel for panel, _ in ours], unplaced)
     for top, panel in zip(tops[:: len(QUANTITIES)], parts, strict=True):
-        top.set_title(", ".join(filter(None, (f"ours: {table.study}", panel.title))))
+        name = ", ".join(filter(None, (f"ours: {table.study}", panel.title)))
+        top.set_title(wrapped(name, 48))
     _draw_paper(right, theirs)
     names = [scheme for panel in (*parts, *theirs) for scheme in panel.schemes]
     drawings.legend(sheet, dict.fromkeys(names), columns=4)
