@@ -222,7 +222,7 @@ def _seconds_left(session: Session, counts: Callable[[Cell], bool]) -> float | N
 
 
 class Bar:
-    """Progress on stderr: cells done, failed, time left; line by line without a terminal."""
+    """Progress on stderr: cells done, what failed, time left; line by line without a terminal."""
 
     def __init__(self, session: Session, processes: int) -> None:
         self.session, self.processes = session, processes
@@ -243,14 +243,16 @@ class Bar:
 
     def show(self) -> None:
         rows = self.session.all_rows
-        failed = sum(r["outcome"] in FAILED for r in rows.values())
+        outcomes = Counter(r["outcome"] for r in rows.values())
         left = _seconds_left(self.session, lambda cell: cell.chosen)
-        words = f"{len(rows)}/{self.session.size} cells, {failed} failed"
-        words += "" if left is None else f", {left / self.processes / 60:.1f} minutes left"
-        self.bar.update(self.task, completed=len(rows), description=words)
-        if words != self.shown and not self.live:
-            print(f"{self.session.plan.name}: {words}", file=sys.stderr, flush=True)
-        self.shown = words
+        words = [f"{len(rows)}/{self.session.size} cells"]
+        words += [f"{outcomes[name]} {name}" for name in FAILED if outcomes[name]]
+        words += [] if left is None else [f"{left / self.processes / 60:.1f} minutes left"]
+        said = ", ".join(words)
+        self.bar.update(self.task, completed=len(rows), description=said)
+        if said != self.shown and not self.live:
+            print(f"{self.session.plan.name}: {said}", file=sys.stderr, flush=True)
+        self.shown = said
 
 
 def _conclude(session: Session, wanted: list[Cell]) -> int:

@@ -5,6 +5,6 @@ from harness.sweep import Study
 
 STUDY = Study(
     base="translation_long.toml",
-    axes={"scheme": ["rezero"], "model.depth": [6], "seed": [0]},
+    axes={"scheme": ["deepnorm", "rezero"], "model.depth": [6], "seed": [0]},
 )
 FIGURES = [figure_6, loss_traces]

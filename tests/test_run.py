@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -192,6 +193,10 @@ def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None
     outcomes = [(r["outcome"], r["reason"]) for r in rows(tmp_path)]
     assert outcomes[2:] == [("crashed", "ZeroDivisionError")] * 2
     assert "crashed" not in [outcome for outcome, _ in outcomes[:2]]
+    progress = [line for line in first.stderr.splitlines() if line.startswith("tiny: 4/4 cells")]
+    failed = Counter(outcome for outcome, _ in outcomes if outcome != "trained")
+    told = [f"{failed[name]} {name}" for name in ("stalled", "diverged", "crashed") if failed[name]]
+    assert progress[0].startswith(", ".join(["tiny: 4/4 cells", *told]))
     assert first.stderr.count("(ZeroDivisionError: no second layer); try again with --retry") == 2
     assert call("run", "./tiny.py", "--dry-run").stderr == "0 of 4 cells would run\n"
     assert call("run", "./tiny.py", "--dry-run", "--retry").stderr == "2 of 4 cells would run\n"

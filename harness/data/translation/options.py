@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from harness.data.corpora.listing import locate
@@ -60,6 +60,13 @@ class Translation(Strict):
     beam: Positive = 1  # hypotheses; 1 is greedy
     # A hypothesis' score is the sum of its log-probabilities over its length to this power.
     length_penalty: Annotated[Level, Field(le=10)] = 1.0
+
+    @model_validator(mode="after")
+    def _one_spelling(self) -> "Translation":
+        """Where no direction is cut, it is the same cell whatever the others would be cut to."""
+        if not self.low_resource:
+            object.__setattr__(self, "low_pairs", type(self).model_fields["low_pairs"].default)
+        return self
 
 
 def corpus_path(corpus: str, data: Path) -> Path:

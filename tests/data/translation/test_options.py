@@ -112,3 +112,9 @@ def test_the_hash_is_that_of_the_content_whatever_the_options(tmp_path: Path) ->
     assert data_sha(options("toy", pieces=50, directions=("tgt>src",)), tmp_path) == sha
     parallel.write(tmp_path, test=25)
     assert data_sha(options("toy"), tmp_path) != sha
+
+
+def test_where_no_direction_is_cut_it_does_not_matter_to_what() -> None:
+    given = {"name": "translation", "corpus": "toy", "low_pairs": 7}
+    assert Translation(**given) == Translation(name="translation", corpus="toy")
+    assert Translation(**given, low_resource=("src>tgt",)).low_pairs == 7
