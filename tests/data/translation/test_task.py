@@ -158,10 +158,10 @@ def test_what_filters_leave_out_is_counted(tmp_path: Path) -> None:
         "no text": 1,
         "train pairs of more than 40 tokens": 2,
         "valid pairs of more than 40 tokens": 1,
+        f"test pairs of more than {TEST_TOKENS} tokens": 1,
     }
     assert len(task.sample().targets_BT) == 200
     assert len(task.tests[0].pairs) == 24  # and not the 100,000 exclamation marks
-    assert task.left_out[f"test pairs of more than {TEST_TOKENS} tokens"] == 1
     words = toy(tmp_path, max_words=5)
     longer = sum(max(len(side.split()) for side in pair) > 5 for pair in parallel.pairs()[:200])
     assert words.tests and words.left_out["train pairs of more than 5 words"] == longer + 1
