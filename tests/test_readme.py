@@ -84,9 +84,9 @@ def test_what_is_told_of_translation_is_what_the_committed_rows_give() -> None:
         f"the most similar training sentence has {longer['metric_bleu_nearest']:.1f}, copying "
         f"{longer['metric_bleu_copy']:.1f}",
         *(
-            f"{SPOKEN[run['scheme']]} has BLEU {run['metric_bleu']:.1f}, loss "
-            f"{run['final_loss']:.2f} and source gain {run['metric_source_gain']:.2f}"
-            for _, run in long.iterrows()
+            f"{SPOKEN[row['scheme']]} has BLEU {row['metric_bleu']:.1f}, loss "
+            f"{row['final_loss']:.2f} and source gain {row['metric_source_gain']:.2f}"
+            for _, row in long.iterrows()
         ),
     ):
         assert sentence in words, sentence
