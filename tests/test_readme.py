@@ -92,6 +92,24 @@ def test_what_is_told_of_translation_is_what_the_committed_rows_give() -> None:
         assert sentence in words, sentence
 
 
+def test_what_is_told_of_many_languages_is_what_the_committed_rows_give() -> None:
+    runs = evidence("many_languages").runs
+    gain = runs.groupby(["scheme", "model.depth"])[
+        ["metric_source_gain_low", "metric_source_gain_high"]
+    ].mean()
+    for scheme, up in {"rezero": True, "pre_norm": False, "deepnorm": False}.items():
+        changes = gain.loc[(scheme, 12)] - gain.loc[(scheme, 3)]
+        assert ((changes > 0) == up).all()
+    low, high = (gain.loc["rezero"][name] for name in gain)
+    words = " ".join(README.split())
+    assert (
+        f"from {low[3]:.3f} to {low[12]:.3f} in low-resource directions and from {high[3]:.3f} to "
+        f"{high[12]:.3f} in the others" in words
+    )
+    assert runs.groupby(["scheme", "model.depth"])["metric_bleu"].mean().max() < 2
+    assert f"the nearest training sentence's is {runs['metric_bleu_nearest'].mean():.1f}" in words
+
+
 def test_the_laws_are_what_the_committed_rows_give() -> None:
     table = evidence("grad_init")
     frame = laws.first_block(table)
