@@ -94,14 +94,17 @@ def test_what_is_told_of_translation_is_what_the_committed_rows_give() -> None:
 
 def test_what_is_told_of_many_languages_is_what_the_committed_rows_give() -> None:
     runs = evidence("many_languages").runs
-    gain = runs.groupby(["scheme", "model.depth"])[
-        ["metric_source_gain_low", "metric_source_gain_high"]
-    ].mean()
-    for scheme, up in {"rezero": True, "pre_norm": False, "deepnorm": False}.items():
-        changes = gain.loc[(scheme, 12)] - gain.loc[(scheme, 3)]
-        assert ((changes > 0) == up).all()
+    points = runs.groupby(["scheme", "model.depth"])
+    gain = points[["metric_source_gain_low", "metric_source_gain_high"]].mean()
+    loss = points[["metric_loss_low", "metric_loss_high"]].mean()
+    for scheme, better in {"rezero": True, "pre_norm": False, "deepnorm": False}.items():
+        read, lost = (means.loc[(scheme, 12)] - means.loc[(scheme, 3)] for means in (gain, loss))
+        assert ((read > 0) == better).all() and ((lost < 0) == better).all()
     low, high = (gain.loc["rezero"][name] for name in gain)
     words = " ".join(README.split())
+    fallen = loss.loc[("rezero", 3)] - loss.loc[("rezero", 12)]
+    falls = "loss falls by {:.3f} in low-resource directions and by {:.3f} in the others"
+    assert falls.format(*fallen) in words
     assert (
         f"from {low[3]:.3f} to {low[12]:.3f} in low-resource directions and from {high[3]:.3f} to "
         f"{high[12]:.3f} in the others" in words
