@@ -16,8 +16,22 @@ import typer
 
 from harness import cli_data, cli_schemes
 from harness.cli_data import DATA, DataOption
+from harness.cli_results import plot, table
 from harness.cli_schemes import JsonOption
 from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
+from harness.options import (
+    RESULTS,
+    STATE,
+    NameOption,
+    OnlyOption,
+    PreferOption,
+    ResultsOption,
+    ReuseOption,
+    SetOption,
+    StateOption,
+    StudyName,
+    plan,
+)
 
 if TYPE_CHECKING:
     from harness.session import Session
@@ -30,16 +44,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="a name in studies/, or a path")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=V[,V]")]
-OnlyOption = Annotated[list[str] | None, typer.Option("--only", metavar="AXIS=V[,V]")]
-StateOption = Annotated[Path, typer.Option("--state", help="ledger, tracker, artifacts")]
-ResultsOption = Annotated[Path, typer.Option("--results", help="runs.csv, curves and figures")]
-STATE, RESULTS = Path(".harness"), Path("results")
-PreferOption = Annotated[
-    str | None, typer.Option("--prefer", metavar="results|ledger", help="which of two is right")
-]
-
 
 @app.command()
 def run(
@@ -47,9 +51,11 @@ def run(
     workers: Annotated[int | None, typer.Option(min=1, help="processes; default: cores")] = None,
     only: OnlyOption = None,
     set_: SetOption = None,
+    name: NameOption = "",
     retry: Annotated[bool, typer.Option("--retry", help="try crashed cells again")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run")] = False,
     prefer: PreferOption = None,
+    reuse: ReuseOption = None,
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
     data: DataOption = DATA,
@@ -59,7 +65,7 @@ def run(
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
         raise ConfigError(f"run: torchrun starts workers; give it 'harness worker {study}'")
-    session = _session(study, set_, state, results, data, only)
+    session = _session(study, set_, name, state, results, data, only, reuse)
     raise typer.Exit(run_study(session, workers, retry, dry_run, _preferred(prefer)))
 
 
@@ -68,6 +74,7 @@ def worker(
     study: StudyName,
     only: OnlyOption = None,
     set_: SetOption = None,
+    name: NameOption = "",
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
     data: DataOption = DATA,
@@ -78,13 +85,14 @@ def worker(
     """
     from harness.commands import run_worker
 
-    raise typer.Exit(run_worker(lambda: _session(study, set_, state, results, data, only)))
+    raise typer.Exit(run_worker(lambda: _session(study, set_, name, state, results, data, only)))
 
 
 @app.command()
 def collect(
     study: StudyName,
     set_: SetOption = None,
+    name: NameOption = "",
     prefer: PreferOption = None,
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
@@ -93,7 +101,7 @@ def collect(
     """Write rows, curves and figures from ledger and tracker, after workers."""
     from harness.commands import collect as collect_study
 
-    session = _session(study, set_, state, results, data)
+    session = _session(study, set_, name, state, results, data)
     raise typer.Exit(collect_study(session, _preferred(prefer)))
 
 
@@ -101,18 +109,20 @@ def collect(
 def recover(
     study: StudyName,
     set_: SetOption = None,
+    name: NameOption = "",
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
     data: DataOption = DATA,
 ) -> None:
     """Close the attempts of workers that are gone, as `run` does when it starts."""
-    typer.echo(f"{_session(study, set_, state, results, data).recover()} attempts closed")
+    typer.echo(f"{_session(study, set_, name, state, results, data).recover()} attempts closed")
 
 
 @app.command()
 def verify(
     study: StudyName,
     set_: SetOption = None,
+    name: NameOption = "",
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
     data: DataOption = DATA,
@@ -120,7 +130,7 @@ def verify(
     """Check that ledger, tracker and results tell the same story."""
     from harness.commands import verify as verify_study
 
-    session = _session(study, set_, state, results, data)
+    session = _session(study, set_, name, state, results, data)
     problems = verify_study(session)
     for problem in problems:
         typer.echo(problem)
@@ -132,7 +142,9 @@ def verify(
 @app.command()
 def status(
     study: StudyName,
+    only: OnlyOption = None,
     set_: SetOption = None,
+    name: NameOption = "",
     as_json: JsonOption = False,
     state: StateOption = STATE,
     results: ResultsOption = RESULTS,
@@ -141,65 +153,12 @@ def status(
     """Count the study's cells by what has become of them."""
     from harness.commands import study_status
 
-    counts = study_status(_session(study, set_, state, results, data))
+    counts = study_status(_session(study, set_, name, state, results, data, only))
     if as_json:
         typer.echo(json.dumps(counts))
     else:
-        for name, value in counts.items():
-            typer.echo(f"{name:13} {value}")
-
-
-@app.command()
-def table(
-    study: StudyName,
-    set_: SetOption = None,
-    form: Annotated[str, typer.Option("--format", metavar="text|csv|md|tex")] = "text",
-    metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="mean of all runs of a point, as bleu")
-    ] = None,
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Print one row a point: outcomes, and the mean final loss with its 95 % interval."""
-    from harness.analysis import report, statistics
-    from harness.analysis.records import Results
-    from harness.errors import did_you_mean
-    from harness.sweep.study import load
-
-    if form not in report.FORMATS:
-        raise ConfigError(f"--format: unknown format '{form}'{did_you_mean(form, report.FORMATS)}")
-    found = Results(results, load(study, set_ or [])).table()
-    axes = [*(axis for axis in found.axes if axis != "seed"), *found.tuned]
-    metrics = report.metric_columns(found, metric or [])
-    points = statistics.points(found, metrics=metrics)
-    typer.echo(report.show(points, axes, form, metrics), nl=False)
-    for note in report.unlearned(found):
-        typer.echo(note, err=True)
-
-
-@app.command()
-def plot(
-    study: StudyName,
-    figure: Annotated[str | None, typer.Argument(metavar="FIGURE")] = None,
-    partial: Annotated[bool, typer.Option(help="draw although cells are missing")] = False,
-    set_: SetOption = None,
-    results: ResultsOption = RESULTS,
-) -> None:
-    """Redraw the study's figures from its results."""
-    from harness.analysis import figures
-    from harness.analysis.records import Results
-    from harness.sweep.study import load
-
-    plan = load(study, set_ or [])
-    chosen = [figures.find(figure)] if figure else plan.figures
-    found = Results(results, plan)
-    evidence = found.table()
-    if len(evidence.missing) and not partial:
-        raise MissingRuns(
-            f"{plan.name}: {len(evidence.missing)} of {plan.size} cells have no run; "
-            f"make them with '{plan.command}', or draw what is there with --partial"
-        )
-    for each in chosen:
-        typer.echo(figures.draw(each, evidence, found.folder))
+        for count, value in counts.items():
+            typer.echo(f"{count:13} {value}")
 
 
 @app.command()
@@ -213,7 +172,7 @@ def ui(
     raise typer.Exit(serve(state, port))
 
 
-for command in (cli_schemes.schemes, cli_schemes.show, cli_schemes.check):
+for command in (table, plot, cli_schemes.schemes, cli_schemes.show, cli_schemes.check):
     app.command()(command)
 app.add_typer(cli_data.app, name="data")
 
@@ -256,14 +215,20 @@ def _say(line: str, code: int) -> int:
 def _session(
     study: str,
     sets: list[str] | None,
+    name: str,
     state: Path,
     results: Path,
     data: Path,
     only: list[str] | None = None,
+    reuse: list[str] | None = None,
 ) -> "Session":
     from harness.session import Places, Session
 
-    return Session(study, sets or [], Places(state, results, data), only or [])
+    named = plan(study, sets, only, name, results, state, data)
+    session = Session(named, Places(state, results, data), reuse or [])
+    for line in session.results.outdated(session.digests):
+        typer.echo(line, err=True)
+    return session
 
 
 def _preferred(prefer: str | None) -> str | None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from harness.analysis.records import differences
 from harness.errors import redacted
+from harness.results.columns import differences
 from harness.session import Session, disagreeing
 from harness.sweep.lease import holds
 from harness.sweep.plan import Cell, Plan
@@ -71,7 +71,7 @@ def _say_what_would_run(session: Session, retry: bool) -> int:
     standing = session.look() if session.has_ledger else None
     for cell in (wanted := session.wanted(None if retry else standing)):
         print(cell.key, *_named(session.plan, cell))
-    for cell in (waiting := [cell for cell in session.plan.waiting if cell.chosen]):
+    for cell in (waiting := session.plan.selected_waiting):
         print("when tuned  ", *_named(session.plan, cell)[: len(session.plan.axes)])
     would, all_cells = len(wanted) + len(waiting), session.size
     print(f"{would} of {all_cells} cells would run", file=sys.stderr)
@@ -131,7 +131,7 @@ def verify(session: Session) -> list[str]:
 
 
 def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str]:
-    curves, mend = session.results.curves.runs(), session.plan.named("collect")
+    curves, mend = session.results.curves.runs(), session.plan.invocation.command("collect")
     for results, rows in session.parts:
         plan = results.plan
         for key in plan.by_key:
@@ -148,6 +148,7 @@ def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str
 def _tracker_against_ledger(session: Session) -> Iterator[str]:
     from harness.sweep.worker import endings
 
+    mend = session.plan.invocation.command("recover")
     ended = endings(session.ledger)
     tracked = {run.data.tags.get("token"): run for run in session.tracker.runs()}
     for trial in session.ledger.attempts():
@@ -155,7 +156,7 @@ def _tracker_against_ledger(session: Session) -> Iterator[str]:
         run = tracked.get(token)
         if token not in ended:
             if not holds(trial.user_attrs["lease"]):
-                yield f"{name}: left open; mend it with '{session.plan.named('recover')}'"
+                yield f"{name}: left open; mend it with '{mend}'"
         elif run is None:
             if ended[token][0] == "FINISHED":  # others may have ended before they were tracked
                 yield f"{name}: done, and unknown to the tracker"
@@ -168,15 +169,15 @@ def _tracker_against_ledger(session: Session) -> Iterator[str]:
 
 
 def study_status(session: Session) -> dict[str, Any]:
-    """Counts of a study's cells, those of its tuning included."""
+    """Counts of a study's selected cells, including those of its tuning."""
     running: set[str] = set()
     accepted: Mapping[str, Any] = {}
     if session.has_ledger:
         standing = session.look()
         running, accepted = standing.running, standing.accepted
-    rows = session.all_rows
+    rows = session.selected_rows
     outcomes = Counter(r["outcome"] for r in rows.values())
-    running = (running & {cell.key for cell in session.cells}) - rows.keys()
+    running = (running & {cell.key for cell in session.selected}) - rows.keys()
     return {
         "study": session.plan.name,
         "cells": session.size,
@@ -185,7 +186,7 @@ def study_status(session: Session) -> dict[str, Any]:
         "missing": session.size - len(rows) - len(running),
         "retired": session.results.retired(),
         "imported": sum(k not in accepted for k, r in rows.items() if r["outcome"] != "crashed"),
-        "seconds_left": _seconds_left(session, lambda cell: cell.key not in running),
+        "seconds_left": _seconds_left(session, running),
     }
 
 
@@ -204,17 +205,17 @@ def serve(state: Path, port: int) -> int:
     return subprocess.run(command, env=environment, check=False).returncode
 
 
-def _seconds_left(session: Session, counts: Callable[[Cell], bool]) -> float | None:
-    """Seconds of training that one worker has left of the missing cells that count, by what
-    finished runs took; None before any."""
-    rows = session.all_rows
+def _seconds_left(session: Session, running: Set[str] = frozenset()) -> float | None:
+    """Seconds of training that one worker has left of the selected cells that are missing and not
+    running, by what finished runs took; None before any."""
+    rows = {**session.trials, **session.rows}
     taken = [
         (c.cost, float(rows[c.key]["seconds"]))
         for c in session.cells
         if c.key in rows and rows[c.key].get("seconds")
     ]
-    left = [cell for cell in session.cells if cell.key not in rows and counts(cell)]
-    left += [cell for cell in session.plan.waiting if counts(cell)]
+    left = [c for c in session.selected if c.key not in rows and c.key not in running]
+    left += session.plan.selected_waiting
     if not taken:
         return None if left else 0.0
     rate = sum(seconds for _, seconds in taken) / sum(cost for cost, _ in taken)
@@ -242,9 +243,9 @@ class Bar:
         self.bar.stop()
 
     def show(self) -> None:
-        rows = self.session.all_rows
+        rows = self.session.selected_rows
         outcomes = Counter(r["outcome"] for r in rows.values())
-        left = _seconds_left(self.session, lambda cell: cell.chosen)
+        left = _seconds_left(self.session)
         words = [f"{len(rows)}/{self.session.size} cells"]
         words += [f"{outcomes[name]} {name}" for name in FAILED if outcomes[name]]
         words += [] if left is None else [f"{left / self.processes / 60:.1f} minutes left"]
@@ -256,7 +257,7 @@ class Bar:
 
 
 def _conclude(session: Session, wanted: list[Cell]) -> int:
-    rows, crashes = session.all_rows, session.ledger.standing().crashed
+    rows, crashes = session.selected_rows, session.ledger.standing().crashed
     crashed = [r for r in rows.values() if r["outcome"] == "crashed"]
     for r in crashed:
         last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
@@ -264,7 +265,13 @@ def _conclude(session: Session, wanted: list[Cell]) -> int:
         print(redacted(words), file=sys.stderr)
     where = f"{session.plan.name}: {len(rows)}/{session.size} cells"
     print(f"{where} in {session.results.folder}", file=sys.stderr)
-    if waiting := sum(cell.chosen for cell in session.plan.waiting):
+    if session.moved:
+        print(
+            f"{session.plan.name}: {session.moved} rows moved to retired.csv: the study no longer "
+            "has their values",
+            file=sys.stderr,
+        )
+    if waiting := len(session.plan.selected_waiting):
         print(f"{waiting} cells wait for the tuning of their points", file=sys.stderr)
     unfinished = [cell for cell in wanted if cell.key not in rows]
     if unfinished:

@@ -1,21 +1,23 @@
 """A study at hand: its plan, its stores and its results, and how they are merged."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from harness.analysis.records import Results, Row, differences, row
 from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, Disagreement, MissingRuns
+from harness.results import variants
+from harness.results.columns import Row, differences, row
+from harness.results.store import Results
 from harness.schemes import Place
 from harness.sweep.plan import Cell, Plan
-from harness.sweep.study import load, shown
+from harness.sweep.study import shown
 
 if TYPE_CHECKING:
     from harness.sweep.ledger import Ledger, Standing
@@ -40,15 +42,16 @@ class Session:
     """A study's plan, its stores and its results, brought together.
 
     `rows` are the runs of the plan, `trials` those of its tuning, which decide what the plan is.
+    `reused` names studies whose cells are taken over; those of its own variants always are.
     """
 
-    def __init__(
-        self, study: str, sets: Sequence[str], places: Places, only: Sequence[str] = ()
-    ) -> None:
-        self.places = places
-        self.declared = load(study, sets, only)
-        self.shas: dict[str, str] = {}  # of the corpus of each cell, by key
-        self.results = Results(places.results, self.declared)
+    def __init__(self, plan: Plan, places: Places, reused: Sequence[str] = ()) -> None:
+        self.places, self.declared = places, plan
+        self.digests: dict[str, dict[str, str]] = {}  # of each cell's corpus and scheme, by key
+        self.moved = 0  # rows that left the results because the study no longer has their values
+        self.results = Results(places.results, plan)
+        # What variants of the study, and studies that are named, have measured of its cells.
+        self.offers = variants.offers(variants.related(places.results, plan, reused))
         self._take_in(None, None)
 
     @property
@@ -68,19 +71,25 @@ class Session:
         return [cell for results, _ in self.parts for cell in results.plan.cells]
 
     @property
-    def all_rows(self) -> dict[str, Row]:
-        return {**self.trials, **self.rows}
+    def selected(self) -> list[Cell]:
+        """The cells that this command is about, as far as they can be run."""
+        return [cell for cell in self.cells if cell.selected]
+
+    @property
+    def selected_rows(self) -> dict[str, Row]:
+        rows = {**self.trials, **self.rows}
+        return {cell.key: rows[cell.key] for cell in self.selected if cell.key in rows}
 
     @property
     def size(self) -> int:
-        """Cells in all, those of the tuning included."""
-        return sum(results.plan.size for results, _ in self.parts)
+        """Selected cells in all, including those of the tuning."""
+        return len(self.selected) + len(self.plan.selected_waiting)
 
     @cached_property
     def ledger(self) -> "Ledger":
         from harness.sweep.ledger import Ledger
 
-        return Ledger(self.plan.name, self.places.state, self.places.storage, self.shas)
+        return Ledger(self.plan.name, self.places.state, self.places.storage, self.digests)
 
     @cached_property
     def tracker(self) -> "Tracker":
@@ -112,7 +121,7 @@ class Session:
             if prefer == "results" and settled:
                 self.ledger.settle(settled)
             for results, rows in self.parts:
-                results.write(rows)
+                self.moved += results.write(rows)
         return standing
 
     def look(self) -> "Standing":
@@ -127,10 +136,13 @@ class Session:
 
         def together(results: Results) -> dict[str, Row]:
             nonlocal standing
-            if not results.plan.by_key.keys() <= self.shas.keys():
-                self.shas |= _shas(results.plan, self.places.data)
+            if not results.plan.by_key.keys() <= self.digests.keys():
+                self.digests |= _digests(results.plan, self.places.data)
                 standing = standing and self.ledger.standing()  # results on other corpora are out
-            on_file = results.rows(self.shas)
+            on_file = results.rows(self.digests)
+            measured = {key for key, r in on_file.items() if r["outcome"] != "crashed"}
+            measured |= standing.accepted.keys() if standing else set()
+            on_file |= self._offered(results, results.plan.by_key.keys() - measured)
             if standing is None:
                 return on_file
             differing.update(disagreeing(results.plan, on_file, standing))
@@ -141,14 +153,22 @@ class Session:
         self.rows = together(self.results)
         return differing
 
+    def _offered(self, results: Results, keys: Set[str]) -> dict[str, Row]:
+        """Rows of other folders of these cells, on the corpora and schemes at hand."""
+        found: dict[str, Row] = {}
+        for key in self.offers.keys() & keys:
+            fitting = (results.as_planned(r, self.digests) for r in self.offers[key])
+            if first := next(filter(None, fitting), None):
+                found[key] = first
+        return found
+
     def wanted(self, standing: "Standing | None" = None) -> list[Cell]:
-        """Cells that can be run: chosen, and neither done nor crashed in this ledger."""
+        """Cells that can be run: selected, and neither done nor crashed in this ledger."""
         wanted: list[Cell] = []
         for results, rows in self.parts:
             done = {key for key, r in rows.items() if r["outcome"] != "crashed"}
             done |= standing.crashed.keys() if standing else set()
-            left = results.plan.chosen - done
-            wanted += [cell for cell in results.plan.cells if cell.key in left]
+            wanted += [cell for cell in results.plan.selected if cell.key not in done]
         return wanted
 
     def job(self, cells: list[Cell]) -> "Job":
@@ -159,7 +179,7 @@ class Session:
             code=self.plan.code,
             name=self.plan.name,
             configs={cell.key: cell.config.model_dump(mode="json") for cell in cells},
-            shas=self.shas,
+            digests=self.digests,
             state=self.places.state,
             data=self.places.data,
             storage=self.places.storage,
@@ -206,6 +226,7 @@ class Session:
         """Adds the curves of runs that the results lack, as far as the tracker has them."""
         with self.results.lock():
             present = self.results.curves.runs()
+            self.results.take_curves({k: r for k, r in self.rows.items() if k not in present})
             absent = {
                 key: attempt["run"]
                 for key, attempt in self.ledger.standing().accepted.items()
@@ -258,8 +279,11 @@ def disagreeing(plan: Plan, on_file: Mapping[str, Row], standing: "Standing") ->
     return {key: mine for key, mine in ours.items() if differences(on_file[key], mine)}
 
 
-def _shas(plan: Plan, data: Path) -> dict[str, str]:
-    """By cell: the hash of its corpus as it is at hand."""
+def _digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
+    """By cell: the digests of its corpus and its scheme as they are at hand."""
     options = {cell.config.data for cell in plan.cells}
     at_hand = {option: data_sha(option, data) for option in options}
-    return {cell.key: at_hand[cell.config.data] for cell in plan.cells}
+    return {
+        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
+        for cell in plan.cells
+    }

@@ -65,7 +65,7 @@ def harness(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
         ),
         (
             ["plot", "smoke", "--results", "nowhere"],
-            "nowhere/smoke: no runs yet; make them with 'harness run smoke'",
+            "nowhere/smoke: no runs yet; make them with 'harness run smoke --results nowhere'",
         ),
         (["run"], "harness run: Missing argument 'STUDY'. See 'harness run --help'."),
         (

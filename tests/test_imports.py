@@ -11,12 +11,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "harness").rglob("*.py"))
 
-ROOMS = ["schemes", "model", "data", "training", "sweep", "analysis"]  # as data flows
+ROOMS = ["schemes", "model", "data", "training", "sweep", "results", "analysis"]  # as data flows
 FREE = {"harness", "harness.errors", "harness.fields"}  # for all to import
 # These import what they like, and no room imports them.
 TOP = {
-    *("harness.cli", "harness.cli_data", "harness.cli_schemes", "harness.commands"),
-    *("harness.session", "harness.signature", "harness.__main__"),
+    *("harness.cli", "harness.cli_data", "harness.cli_results", "harness.cli_schemes"),
+    *("harness.commands", "harness.options", "harness.session", "harness.signature"),
+    "harness.__main__",
 }
 
 # Where a third party may be imported: rooms, or single files.
@@ -30,7 +31,7 @@ CONTAINED = {
     "tokenizers": {"data/translation/pieces"},
     "sacrebleu": {"data/translation/scores"},
     "matplotlib": {"analysis"},
-    "typer": {"cli", "cli_data", "cli_schemes"},
+    "typer": {"cli", "cli_data", "cli_results", "cli_schemes", "options"},
     "datasets": {"data/corpora/hub"},
     "huggingface_hub": {"data/corpora/hub"},
 }
@@ -110,6 +111,7 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     }
     assert not may_import("harness.model.layers", "harness.training.config")
     assert not may_import("harness.schemes.wiring", "harness.commands")
+    assert not may_import("harness.results.store", "harness.analysis.report")
     assert may_import("harness.analysis.report", "harness.schemes.registry")
 
 
@@ -133,7 +135,7 @@ SHOW = "import sys, {name}; print(*(n for n in {heavy} if n in sys.modules))"
     "name",
     [
         *("harness.schemes", "harness.training.config", "harness.training.curves"),
-        *("harness.sweep.study", "harness.analysis.figures", "harness.analysis.records"),
+        *("harness.sweep.study", "harness.analysis.figures", "harness.results.store"),
         *("harness.analysis.report", "harness.cli"),
         *("harness.data.corpora.help", "harness.data.corpora.hub", "harness.data.corpora.listing"),
     ],

@@ -1,6 +1,7 @@
 """Merging and filing rows: whatever the history, no result is lost and nothing depends on order."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.analysis import files
-from harness.analysis.files import CurvesFile
-from harness.analysis.records import Results, Row, differences, row
 from harness.errors import Disagreement
+from harness.results import curves as files
+from harness.results.columns import Row, differences, row
+from harness.results.curves import CurvesFile
+from harness.results.store import Results
 from harness.session import merged
 from harness.sweep.ledger import Standing
 from harness.sweep.study import Plan, load
@@ -21,7 +23,8 @@ from harness.training.curves import Curves
 
 WHOLE = load("smoke")
 KEYS = [cell.key for cell in WHOLE.cells]
-PART = load("smoke", sets=["scheme=deepnorm"])
+# The study file with one scheme less.
+PART = replace(WHOLE, cells=tuple(c for c in WHOLE.cells if c.config.scheme == "deepnorm"))
 
 losses = st.floats(0.1, 9.0)
 outcomes = st.sampled_from(["trained", "stalled", "diverged"])
@@ -31,7 +34,7 @@ outcomes = st.sampled_from(["trained", "stalled", "diverged"])
 def records(draw: st.DrawFn) -> dict[str, Any]:
     outcome = draw(outcomes)
     loss = None if outcome == "diverged" else draw(losses)
-    return {"outcome": outcome, "final_loss": loss, "data_sha": "a", "seconds": draw(losses)}
+    return {"outcome": outcome, "final_loss": loss, "data_sha": "a" * 12, "seconds": draw(losses)}
 
 
 CRASH = {"outcome": "crashed", "reason": "ValueError"}
@@ -100,12 +103,15 @@ def as_text(value: object) -> str:
 def test_rows_of_changing_plans_are_never_lost_and_return(steps: Any) -> None:
     with TemporaryDirectory() as folder:
         everything: dict[str, Row] = {}
+        gone: set[str] = set()
         for found, whole in steps:
             plan = WHOLE if whole else PART
             results = Results(Path(folder), plan)
             new = {k: r for k, r in as_rows(found, plan).items() if k not in everything}
-            results.write(new)
+            left = set(everything) - plan.by_key.keys() - gone
+            assert results.write(new) == len(left)
             everything |= new
+            gone = set(everything) - plan.by_key.keys()
             here = {k: r for k, r in everything.items() if k in plan.by_key}
             assert results.rows().keys() == here.keys()
             assert results.retired() == len(everything) - len(here)
@@ -127,17 +133,22 @@ def test_the_same_rows_are_the_same_bytes_in_any_order(found: Any) -> None:
         assert not rows or (Path(one) / path).read_bytes() == (Path(two) / path).read_bytes()
 
 
+def on_corpus(sha: str) -> dict[str, dict[str, str]]:
+    return {key: {"data_sha": sha} for key in KEYS}
+
+
 def test_rows_measured_on_another_corpus_retire_when_they_are_replaced(tmp_path: Path) -> None:
     results, key = Results(tmp_path, WHOLE), KEYS[0]
-    old, new = ({"outcome": "trained", "final_loss": 2.0, "data_sha": sha} for sha in "ab")
+    a, b = "a" * 12, "b" * 12
+    old, new = ({"outcome": "trained", "final_loss": 2.0, "data_sha": sha} for sha in (a, b))
     results.write(as_rows({key: old}))
-    assert results.rows(dict.fromkeys(KEYS, "b")) == {}
-    results.write({})
-    assert results.rows()[key]["data_sha"] == "a"  # not replaced yet, so not gone
-    results.write(as_rows({key: new}))
-    assert results.rows(dict.fromkeys(KEYS, "b")).keys() == {key}
-    assert "a" in (tmp_path / "smoke/retired.csv").read_text().splitlines()[1].split(",")
-    assert results.rows(dict.fromkeys(KEYS, "a")).keys() == {key}  # the old corpus is back
+    assert results.rows(on_corpus(b)) == {}
+    assert results.write({}) == 0
+    assert results.rows()[key]["data_sha"] == a  # not replaced yet, so not gone
+    assert results.write(as_rows({key: new})) == 0  # nothing left the study
+    assert results.rows(on_corpus(b)).keys() == {key}
+    assert a in (tmp_path / "smoke/retired.csv").read_text().splitlines()[1].split(",")
+    assert results.rows(on_corpus(a)).keys() == {key}  # the old corpus is back
 
 
 def curves_of(steps: int, blocks: int, seed: int) -> Curves:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.figures import stale
-from harness.analysis.records import Results
+from harness.results.store import Results
 from harness.sweep.study import load
 
 ROOT = Path(__file__).parents[1]

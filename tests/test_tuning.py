@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.records import COST, PROVENANCE
+from harness.results.columns import COST, PROVENANCE
 from harness.sweep.ledger import Ledger, cell_of
 from harness.sweep.tracking import Tracker
 from tests.commands import Command, run

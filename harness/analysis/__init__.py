@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.analysis.records import Results, Table
+from harness.results.store import Results, Table
 from harness.sweep.study import ROOT, load
 
 

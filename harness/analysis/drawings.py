@@ -19,8 +19,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.analysis.files import replace
 from harness.analysis.looks import look
+from harness.results.files import replace
 
 WIDTH, HEIGHT = 6.5, 4.0  # inches: a column of text
 UNDERFLOW = 1e-30  # below this a norm is float32 dust, and squeezes the rest of a log axis

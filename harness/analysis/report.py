@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from harness.analysis.records import OUTCOMES, Table
 from harness.errors import ConfigError, did_you_mean
+from harness.results.columns import OUTCOMES
+from harness.results.store import Table
 from harness.schemes import FAMILIES, Learned, Scheme, all_schemes, find, places
 
 # The model that added parameters are counted in; its norms are LayerNorms.

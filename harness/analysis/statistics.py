@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from harness.analysis.records import OUTCOMES, Table
+from harness.results.columns import OUTCOMES
+from harness.results.store import Table
 
 BOOTSTRAP_FROM = 10
 

@@ -1,5 +1,6 @@
 """Residual schemes as pure functions Place -> Wiring. No torch in this room."""
 
+from harness.schemes.digest import wiring_digest
 from harness.schemes.registry import FAMILIES, Scheme, Status, all_schemes, find, scheme
 from harness.schemes.wiring import (
     Coefficient,
@@ -31,4 +32,5 @@ __all__ = [
     "on",
     "places",
     "scheme",
+    "wiring_digest",
 ]

@@ -27,6 +27,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 BUSY_SECONDS = 60  # a writer waits so long for another
 LOST_ATTEMPTS = 5  # after which a cell counts as crashed
+Digests = Mapping[str, Mapping[str, str]]  # by cell: of its corpus and its scheme
 CRASH_OF_LOST = {"outcome": "crashed", "reason": "WorkerLost"}
 
 
@@ -67,11 +68,11 @@ class _Cell:
 class Ledger:
     """A study's attempts in `url`, by default an SQLite file in `state`.
 
-    `shas` gives the hash of each cell's corpus, and may grow; results on others do not count.
+    `digests` are of each cell's corpus and scheme, and may grow; results of others do not count.
     """
 
-    def __init__(self, study: str, state: Path, url: str | None, shas: Mapping[str, str]) -> None:
-        self._shas = shas
+    def __init__(self, study: str, state: Path, url: str | None, digests: Digests) -> None:
+        self._digests = digests
         state.mkdir(parents=True, exist_ok=True)
         url = url or f"sqlite:///{state.resolve() / 'ledger.db'}"
         # A new database is made by one process; several at once crash (measured, optuna 5.0.0).
@@ -228,8 +229,8 @@ class Ledger:
         """Takes in what has changed: open trials, and those that are new."""
         self._since = self._study.user_attrs.get("retry_from", 0)
         trials = self._study.get_trials(deepcopy=False)
-        if len(self._shas) != self._corpora:  # of what was taken in, some may not count
-            self._cells, self._open, self._known, self._corpora = {}, {}, 0, len(self._shas)
+        if len(self._digests) != self._corpora:  # of what was taken in, some may not count
+            self._cells, self._open, self._known, self._corpora = {}, {}, 0, len(self._digests)
         for trial in [*(trials[n] for n in self._open), *trials[self._known :]]:
             if trial.state.is_finished():
                 self._open.pop(trial.number, None)
@@ -245,8 +246,8 @@ class Ledger:
         cell = self._cells.setdefault(key, _Cell())
         cell.tries += 1
         if trial.state == TrialState.COMPLETE:
-            sha = trial.user_attrs["result"]["record"]["data_sha"]
-            if sha != self._shas.get(key, sha):
+            record, today = trial.user_attrs["result"]["record"], self._digests.get(key, {})
+            if any(record.get(name, digest) != digest for name, digest in today.items()):
                 return
             first, second = cell.accepted, trial
             if first and first.number > second.number:

@@ -1,8 +1,11 @@
 """What a study means: its cells, and how its tuning decides what they are. No torch, no Optuna."""
 
+import hashlib
 import math
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -13,6 +16,40 @@ from harness.training.config import Config, canonical, parse, with_value
 Row = Mapping[str, str]
 Values = tuple[Any, ...]
 
+LONGEST_NAME = 80  # bytes of the name of a variant or of a selection
+# Options of a study's commands beside --set and --name, which all of them take.
+SELECTING = ("only",)
+FOLDERS = ("state", "results", "data")
+TAKES = {
+    **dict.fromkeys(("run", "worker"), (*SELECTING, *FOLDERS)),
+    **dict.fromkeys(("collect", "recover", "verify"), FOLDERS),
+    "status": (*SELECTING, *FOLDERS),
+    **dict.fromkeys(("table", "plot"), (*SELECTING, "results")),
+}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How a command line names a study: what a command that a message advises has to repeat."""
+
+    study: str
+    sets: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    name: str = ""
+    folders: Mapping[str, str] = field(default_factory=dict)  # those that are not the default
+
+    def command(self, command: str) -> str:
+        """A command line on the same study, for a shell."""
+        words = ["harness", command, self.study]
+        words += [word for text in self.sets for word in ("--set", text)]
+        words += ["--name", self.name] if self.name else []
+        if "only" in TAKES[command]:
+            words += [word for text in self.only for word in ("--only", text)]
+        for option in TAKES[command]:
+            if folder := self.folders.get(option):
+                words += [f"--{option}", folder]
+        return " ".join(map(_quoted, words))
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -21,7 +58,7 @@ class Cell:
 
     config: Config
     values: Values  # one an axis
-    chosen: bool = True  # by --only
+    selected: bool = True  # by --only, and by --set with values of the study file
 
     @property
     def key(self) -> str:
@@ -47,7 +84,10 @@ class Plan:
     axes: tuple[str, ...]
     cells: tuple[Cell, ...]
     figures: tuple[Any, ...]  # of harness.analysis.figures, which this room must not import
-    words: str  # by which the command line names it: the study's argument and its --set
+    invocation: Invocation
+    study: str = ""  # the study file's stem: the name of the study that this is, or varies
+    variation: Mapping[str, Sequence[str]] = field(default_factory=dict)  # values that --set gives
+    selection: str = ""  # spells the selected values; empty if all cells are selected
     file: str = "runs.csv"
     tuned: tuple[str, ...] = ()  # paths whose values `tuning` chooses for each point
     tried: int = 0  # how many values of them
@@ -56,25 +96,42 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """What runs it."""
-        return self.named("run")
-
-    def named(self, command: str) -> str:
-        return f"harness {command} {self.words}"
+        """The command that runs it."""
+        return self.invocation.command("run")
 
     @property
     def size(self) -> int:
-        """Runs that it ends with, those of its tuning not counted."""
+        """Runs that it ends with, not counting those of its tuning."""
         return len(self.cells) + len(self.waiting)
+
+    @property
+    def selected(self) -> tuple[Cell, ...]:
+        """The cells that this command runs, prints and draws."""
+        return tuple(cell for cell in self.cells if cell.selected)
+
+    @property
+    def selected_waiting(self) -> tuple[Cell, ...]:
+        """Selected cells whose tuned values are not chosen."""
+        return tuple(cell for cell in self.waiting if cell.selected)
 
     @cached_property
     def by_key(self) -> dict[str, Cell]:
         return {cell.key: cell for cell in self.cells}
 
     @cached_property
-    def chosen(self) -> frozenset[str]:
-        """Keys that --only leaves."""
-        return frozenset(cell.key for cell in self.cells if cell.chosen)
+    def possible(self) -> frozenset[str]:
+        """Keys that waiting cells may get from the tuning."""
+        if not self.waiting or not self.tuning:
+            return frozenset()
+        tried: dict[tuple[str, ...], dict[Values, None]] = {}
+        for cell in self.tuning.cells:
+            values = tuple(cell.config.at(path) for path in self.tuned)
+            tried.setdefault(self.point(cell), {})[values] = None
+        return frozenset(
+            _changed(self, cell.config, dict(zip(self.tuned, values, strict=True))).run_id
+            for cell in self.waiting
+            for values in tried[self.point(cell)]
+        )
 
     def point(self, cell: Cell) -> tuple[str, ...]:
         """A cell's values without its seed."""
@@ -93,7 +150,7 @@ def with_tuning(plan: Plan, values: Mapping[str, Sequence[Any]], seeds: Sequence
             for seed in seeds:
                 config = _changed(plan, point.config, {**given, "seed": seed})
                 at = tuple(config.at(path) for path in plan.axes)
-                cell = Cell(config, at, point.chosen)
+                cell = Cell(config, at, point.selected)
                 cells.setdefault(cell.key, cell)
     tuned, seeds_tried = tuple(values), len(dict.fromkeys(seeds))
     tried = len(cells) // seeds_tried // len(_one_a_point(plan))
@@ -103,11 +160,11 @@ def with_tuning(plan: Plan, values: Mapping[str, Sequence[Any]], seeds: Sequence
 
 
 def _one_a_point(plan: Plan) -> list[Cell]:
-    """A cell of each point, chosen if any of the point's is."""
+    """A cell of each point, selected if any of the point's is."""
     points: dict[tuple[str, ...], Cell] = {}
     for cell in plan.cells:
         first = points.setdefault(plan.point(cell), cell)
-        if cell.chosen and not first.chosen:
+        if cell.selected and not first.selected:
             points[plan.point(cell)] = cell
     return list(points.values())
 
@@ -174,3 +231,27 @@ def spelling(value: Any) -> str:
     if isinstance(value, str):
         return value
     return canonical(value) if isinstance(value, Mapping | list | tuple) else repr(value)
+
+
+def _quoted(word: str) -> str:
+    """The word for a shell. In double quotes if they do: messages put commands in single ones."""
+    if re.fullmatch(r"[\w@%+=:,./~-]+", word):
+        return word
+    return shlex.quote(word) if set(word) & set("\"$`\\!'") else f'"{word}"'
+
+
+def spelled(values: Mapping[str, Sequence[str]]) -> str:
+    """'+path=v,v+path=v' of values by path."""
+    return "".join(f"+{path}={','.join(each)}" for path, each in values.items())
+
+
+def short(name: str) -> str:
+    """The name as a file can have it: without '/', and of at most 80 bytes.
+
+    A name that had to be changed ends with a hash of what it was, so that no two names become one.
+    """
+    plain = name.replace("/", "_")
+    if plain == name and len(name.encode()) <= LONGEST_NAME:
+        return name
+    end = f"~{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return plain.encode()[: LONGEST_NAME - len(end)].decode(errors="ignore") + end

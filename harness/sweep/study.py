@@ -3,15 +3,16 @@
 import itertools
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import harness
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import number, read_list
-from harness.sweep.plan import Cell, Plan, spelling, with_tuning
+from harness.fields import number
+from harness.sweep import selection
+from harness.sweep.plan import Cell, Invocation, Plan, with_tuning
 from harness.training.config import parse, read_toml, with_value
 
 ROOT = Path(harness.__file__).resolve().parents[1]
@@ -28,10 +29,18 @@ class Study:
     tune: Mapping[str, Sequence[Any]] | None = None
 
 
-def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> Plan:
+def load(
+    argument: str,
+    sets: Sequence[str] = (),
+    only: Sequence[str] = (),
+    name: str = "",
+    folders: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan of a built-in study's name or a study file's path; else a ConfigError of one line.
 
-    `sets` and `only` are command-line texts 'path=v[,v]'.
+    `sets` and `only` are command-line texts 'path=v[,v]'. `sets` with values that an axis of the
+    study file has selects cells, as `only` does; with others it makes a variant, which is called
+    `name` or as it is spelled. `folders` are those of the command line that are not the default.
     """
     source = _locate(argument)
     try:
@@ -49,31 +58,32 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
         raise ConfigError(f"{source}: axes: expected a table of lists by config path")
     base = _base(study, source)
     axes = {path: _listed(source, f"axes: {path}", each) for path, each in study.axes.items()}
-    assigned = _assignments("--set", sets)
-    variant = sorted(path for path in assigned if path not in axes)
-    axes |= {path: assigned[path] for path in sorted(assigned)}
-    tune, seeds = _tuning(study, source, axes)
-    for path, other in itertools.permutations([*axes, *tune], 2):
+    assigned = selection.assignments("--set", sets)
+    tune, seeds = _tuning(study, source, {**axes, **assigned})
+    for path, other in itertools.permutations([*axes, *assigned, *tune], 2):
         if other.startswith(f"{path}."):
             where = "tune" if tune.keys() & {path, other} else "axes"
             raise ConfigError(f"{source}: {where}: {path} holds {other}; keep one of the two")
     for path, values in tune.items():
         base = with_value(base, path, values[0])
-    cells = _cells(base, axes, source)
-    places = {path: list(axes).index(path) for path in variant}
-    spelled = {
-        path: dict.fromkeys(spelling(c.values[i]) for c in cells) for path, i in places.items()
-    }
-    # Spelled as parsed, in one order: 64 and 64.0 are one variant.
-    name = "".join([source.stem, *(f"+{path}={','.join(v)}" for path, v in spelled.items())])
+    selecting, needed = selection.of_axes(assigned, axes, lambda: _cells(base, axes, source))
+    changed = {path: assigned[path] for path in sorted(assigned) if path not in selecting}
+    axes |= changed
+    cells = _cells(base, axes, source, needed if changed else {})
+    variation = {path: selection.present(cells, axes)[path] for path in changed}
+    wanted = selection.assignments("--only", only)
+    cells, selected = selection.select(cells, list(axes), selecting, wanted, source.stem)
     plan = Plan(
-        name=name.replace("/", "_"),
+        name=selection.variant(source.stem, variation, name, _built_in()),
         source=source,
         code=code,
         axes=tuple(axes),
-        cells=_filtered(cells, list(axes), _assignments("--only", only), source),
+        cells=cells,
         figures=tuple(figures),
-        words=" ".join([argument, *(f"--set {text}" for text in sets)]),
+        invocation=Invocation(argument, tuple(sets), tuple(only), name, folders or {}),
+        study=source.stem,
+        variation=variation,
+        selection=selected,
     )
     if not tune:
         return plan
@@ -82,8 +92,12 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
     return with_tuning(plan, tune, seeds)
 
 
+def _built_in() -> dict[str, Path]:
+    return {path.stem: path for path in sorted((ROOT / "studies").glob("*.py"))}
+
+
 def _locate(argument: str) -> Path:
-    built_in = {path.stem: path for path in sorted((ROOT / "studies").glob("*.py"))}
+    built_in = _built_in()
     if "/" not in argument and not argument.endswith(".py"):
         if argument not in built_in:
             raise ConfigError(
@@ -169,60 +183,30 @@ def _tuning(
     return left, [int(seed) for seed in seeds]
 
 
-def _assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for text in texts:
-        path, equals, values = text.partition("=")
-        if not equals or not path:
-            raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
-        if path in found:
-            raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
-        found[path] = list(read_list(values))
-    return found
-
-
 def _cells(
-    base: Mapping[str, Any], axes: Mapping[str, list[Any]], source: Path
+    base: Mapping[str, Any],
+    axes: Mapping[str, list[Any]],
+    source: Path,
+    needed: Mapping[str, list[Any]] = MappingProxyType({}),
 ) -> tuple[Cell, ...]:
+    """A cell per combination of values. One that no config can have is a ConfigError, unless it has
+    another value of a path than those that are `needed`: a variant has no such cell."""
     cells: dict[str, Cell] = {}
     where = shown(source)
     for combination in itertools.product(*axes.values()):
         given: Mapping[str, Any] = base
         for path, value in zip(axes, combination, strict=True):
             given = with_value(given, path, value)
-        config = parse(given, where)
+        try:
+            config = parse(given, where)
+        except ConfigError:
+            named = dict(zip(axes, combination, strict=True))
+            if all(named[path] in values for path, values in needed.items()):
+                raise
+            continue
         cell = Cell(config, tuple(config.at(path) for path in axes))
         cells.setdefault(cell.key, cell)  # 64 and 64.0 are one cell
     return tuple(cells.values())
-
-
-def _filtered(
-    cells: tuple[Cell, ...], axes: list[str], only: Mapping[str, list[Any]], source: Path
-) -> tuple[Cell, ...]:
-    """The cells, those chosen that have one of the wanted values of each axis."""
-    for path, texts in only.items():
-        if path not in axes:
-            raise ConfigError(
-                f"--only {path}: not an axis of {source.stem}{did_you_mean(path, axes)}"
-            )
-        place = axes.index(path)
-        present = dict.fromkeys(spelling(cell.values[place]) for cell in cells)
-        wanted = set()
-        for text in texts:
-            # Read as the field's own type, in a config of the study that is known to be valid.
-            given = with_value(cells[0].config.model_dump(), path, text)
-            if path == "scheme":
-                given["scheme_options"] = {}
-            value = spelling(parse(given, f"--only {path}").at(path))
-            if value not in present:
-                known = ", ".join(present)
-                raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {known})")
-            wanted.add(value)
-        cells = tuple(
-            replace(cell, chosen=cell.chosen and spelling(cell.values[place]) in wanted)
-            for cell in cells
-        )
-    return cells
 
 
 def shown(path: Path) -> str:

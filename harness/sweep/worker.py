@@ -46,7 +46,7 @@ class Job:
     code: str  # that declares it, executed for its schemes
     name: str
     configs: Mapping[str, Mapping[str, Any]]  # by key, in the order in which they are wanted
-    shas: Mapping[str, str]  # of each cell's corpus
+    digests: Mapping[str, Mapping[str, str]]  # of each cell's corpus and scheme
     state: Path
     data: Path
     storage: str | None
@@ -87,7 +87,7 @@ def work(
     from harness.sweep.tracking import Tracker
 
     execute(job.source, job.code)
-    ledger = Ledger(job.name, job.state, job.storage, job.shas)
+    ledger = Ledger(job.name, job.state, job.storage, job.digests)
     tracker = Tracker(job.name, job.state)
     waited = False
     while not interrupts.pending():

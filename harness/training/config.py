@@ -15,7 +15,7 @@ from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
-from harness.schemes import Family, Scheme, find
+from harness.schemes import Family, Scheme, find, wiring_digest
 
 PROTOCOL = 1  # raised when the training loop's numbers change
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
@@ -192,6 +192,12 @@ class Config(Strict):
             "revision": self.rule.revision,
         }
         return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]
+
+    @cached_property
+    def wiring_sha(self) -> str:
+        """Digest of the scheme's wirings in this model; empty if the scheme raises."""
+        model = self.model
+        return wiring_digest(self.rule, self.scheme_options, model.encoders, model.decoders)
 
     def at(self, path: str) -> Any:
         """The value at a dotted path, such as 'optim.lr' or 'scheme_options.beta'."""

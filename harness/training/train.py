@@ -140,6 +140,7 @@ def train(
         "skipped_steps": detector.skipped,
         **({"bleu_signature": translation.signature} if translation else {}),
         "data_sha": task.sha,
+        "wiring_sha": config.wiring_sha,
         "protocol": PROTOCOL,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.analysis import drawings, figures, looks
-from harness.analysis.records import Table
 from harness.errors import ConfigError, MissingRuns
+from harness.results.store import Table
 from harness.schemes import all_schemes
 
 NAN = float("nan")
@@ -352,8 +352,8 @@ def test_an_unknown_figure_is_answered_with_a_remedy(name: str, message: str) ->
 
 def test_nothing_to_draw_is_one_line_with_the_command(table: Table) -> None:
     with pytest.raises(MissingRuns) as error:
-        figures.depth_curve(replace(table, runs=table.runs.iloc[:0]))
-    remedy = "`harness run quick` makes them"
+        figures.depth_curve(replace(table, runs=table.runs.iloc[:0], command="harness run quick"))
+    remedy = "make them with 'harness run quick'"
     assert str(error.value) == f"quick: figure 'depth_curve' has no runs to draw; {remedy}"
     with pytest.raises(MissingRuns, match="'loss_traces' has no curves to draw"):
         figures.loss_traces(replace(table, curves=table.curves.iloc[:0]))

@@ -5,11 +5,11 @@ from functools import partial
 import pandas as pd
 import pytest
 
-from harness.analysis.records import Table
 from harness.analysis.report import added_parameters, metric_columns, show, unlearned
 from harness.analysis.statistics import points
 from harness.errors import ConfigError
 from harness.model.transformer import Transformer
+from harness.results.store import Table
 from harness.schemes import Learned, Place, Wiring, all_schemes, find, on, registry, scheme
 
 FAMILIES = {"encoder": (3, 0), "decoder": (0, 3), "encoder_decoder": (2, 3)}

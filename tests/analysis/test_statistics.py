@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from harness.analysis.records import Table
 from harness.analysis.statistics import geometric_means, interval, panels, points
+from harness.results.store import Table
 
 NAN = float("nan")
 PLAN = ["scheme", "scheme_options", "family", "encoder_layers", "decoder_layers", "seed"]

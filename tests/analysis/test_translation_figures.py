@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from harness.analysis import figures, looks
 from harness.analysis.figures import plot
 from harness.analysis.figures.paper import published
-from harness.analysis.records import Table
 from harness.errors import ConfigError
+from harness.results.store import Table
 
 NAN = float("nan")
 SCHEMES = (

@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 from optuna.trial import TrialState
 
-from harness.analysis.records import COST, PROVENANCE
+from harness.results.columns import COST, PROVENANCE
 from harness.sweep.ledger import Ledger
 from harness.sweep.tracking import Tracker
 from tests.commands import Command, run

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from harness.analysis.records import Results
+from harness.results.store import Results
 from harness.sweep.study import load
 from tests.sweep.conftest import Workplace
 

@@ -67,11 +67,11 @@ IN_COMMAND = {
     "while the tracker's schema is made": "import mlflow.store.db.utils as made\n"
     "before(made, '_upgrade_db_if_exists' if hasattr(made, '_upgrade_db_if_exists') else "
     "'_initialize_tables')",
-    "after the tell, before the row": "from harness.analysis.records import Results\n"
+    "after the tell, before the row": "from harness.results.store import Results\n"
     "before(Results, 'write', lambda self, rows: rows)",
     "with the table half written": """
-import harness.analysis.records as records
-from harness.analysis import files
+import harness.results.store as records
+from harness.results import curves as files
 whole = files.replace
 def half(path, content):
     if path.name == 'runs.csv' and content.count(b'\\n') > 2 and once():
@@ -83,10 +83,10 @@ records.replace = half
 """,
     "before the rename": "before(Path, 'replace', lambda self, to: to.name == 'runs.csv')",
     "with a row between two tables": """
-from harness.analysis.records import Results
+from harness.results.store import Results
 before(Results, '_write', lambda self, name, rows: name == 'runs.csv' and len(rows) > 2)
 """,
-    "before the curves are written": "from harness.analysis.records import Results\n"
+    "before the curves are written": "from harness.results.store import Results\n"
     "before(Results, 'write_curves')",
 }
 

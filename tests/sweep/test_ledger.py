@@ -74,11 +74,11 @@ def test_the_lowest_complete_trial_is_the_accepted_one(ledger: Ledger) -> None:
 
 
 def test_a_result_on_another_corpus_does_not_count(tmp_path: Path) -> None:
-    old = Ledger("s", tmp_path, None, {"x": "a"})
+    old = Ledger("s", tmp_path, None, {"x": {"data_sha": "a"}})
     attempt = old.claim(["x"])
     assert attempt is not None
     old.done(attempt, RECORD, "run")
-    new = Ledger("s", tmp_path, None, {"x": "b"})
+    new = Ledger("s", tmp_path, None, {"x": {"data_sha": "b"}})
     assert new.standing().accepted == {}
     assert new.claim(["x"]) is not None
 

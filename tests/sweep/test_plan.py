@@ -1,6 +1,8 @@
 """What a tuning chooses from its rows, and what a study's cells are before and after it."""
 
 import random
+import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.sweep.plan import Cell, Plan, Row, Values, best_of, resolved
+from harness.sweep.plan import Cell, Invocation, Plan, Row, Values, best_of, resolved, short
 from harness.sweep.study import load
 from tests.sweep.test_study import study
 
@@ -187,12 +189,12 @@ def test_a_study_without_tuning_has_tried_nothing(tmp_path: Path) -> None:
     assert resolved(plain, {}) == plain
 
 
-def test_only_chooses_the_tuning_of_chosen_points(tmp_path: Path) -> None:
+def test_only_selects_the_tuning_of_selected_points(tmp_path: Path) -> None:
     whole, tuning = tuned(tmp_path, only=["scheme=rezero", "seed=1"])
-    assert tuning.chosen == {c.key for c in tuning.cells if c.config.scheme == "rezero"}
-    assert [c.values for c in whole.waiting if c.chosen] == [("rezero", 1)]
+    assert tuning.selected == tuple(c for c in tuning.cells if c.config.scheme == "rezero")
+    assert [c.values for c in whole.selected_waiting] == [("rezero", 1)]
     found = resolved(whole, rows_of(tuning, LOSSES))
-    assert [c.values for c in found.cells if c.chosen] == [("rezero", 1)]
+    assert [c.values for c in found.selected] == [("rezero", 1)]
     everything, all_of_it = tuned(tmp_path)
     assert tuning.by_key.keys() == all_of_it.by_key.keys()
     assert everything.size == whole.size
@@ -219,9 +221,9 @@ def test_set_on_one_of_two_tuned_paths_leaves_the_other_to_the_tuning(tmp_path: 
     assert {c.config.optim.warmup_steps for c in tuning.cells} == {7}
 
 
-def test_set_on_an_axis_keeps_name_and_tuning_and_changes_the_points(tmp_path: Path) -> None:
+def test_new_values_of_an_axis_make_a_variant_that_is_tuned_itself(tmp_path: Path) -> None:
     found, tuning = tuned(tmp_path, sets=["scheme=rezero,deepnorm", "seed=5"])
-    assert found.name == tuning.name == "mine"
+    assert found.name == tuning.name == "mine+scheme=rezero,deepnorm+seed=5"
     assert [c.values for c in found.waiting] == [("rezero", 5), ("deepnorm", 5)]
     assert len(tuning.cells) == 8
     _, before = tuned(tmp_path)
@@ -232,3 +234,52 @@ def test_another_seed_asks_for_no_other_tuning(tmp_path: Path) -> None:
     _, before = tuned(tmp_path)
     _, after = tuned(tmp_path, sets=["seed=0,1,2,3"])
     assert after.by_key.keys() == before.by_key.keys()
+
+
+def test_a_waiting_cell_may_become_any_of_the_values_tried(tmp_path: Path) -> None:
+    whole, tuning = tuned(tmp_path)
+    ends = [
+        resolved(whole, rows_of(tuning, dict.fromkeys(LOSSES, 2.0) | {(s, lr): 1.0}))
+        for s, lr in LOSSES
+    ]
+    assert whole.possible == {key for found in ends for key in found.by_key}
+    assert ends[0].possible == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("s+optim.lr=0.1", r"s\+optim\.lr=0\.1"),
+        ("s+data.path=a_b", r"s\+data\.path=a_b"),
+        ("s+data.path=a/b", r"s\+data\.path=a_b~[0-9a-f]{8}"),
+        ("s+seed=" + ",".join(map(str, range(90))), r"s\+seed=0,1,2,.*~[0-9a-f]{8}"),
+        ("s+data.path=" + "\u00fc" * 90, "s\\+data\\.path=\u00fc{20,}~[0-9a-f]{8}"),
+    ],
+)
+def test_a_name_is_one_that_a_folder_can_have(name: str, expected: str) -> None:
+    found = short(name)
+    assert re.fullmatch(expected, found)
+    assert len(found.encode()) <= 80 and "/" not in found
+
+
+def test_no_two_names_become_one() -> None:
+    long = "s+seed=" + ",".join(map(str, range(90)))
+    names = ["s+p=a/b", "s+p=a_b", "s+p=/a", "s+p=_a", long, long + ",90", long[:80], "s+p=a//b"]
+    assert len({short(name) for name in names}) == len(names)
+
+
+def test_a_command_repeats_what_it_takes_and_a_shell_reads_it_back() -> None:
+    named = Invocation(
+        "./a b.py",
+        sets=("data.directions=en>*", "optim.lr=0.1"),
+        only=("seed=0",),
+        name="mine",
+        folders={"state": "s", "results": "r r", "data": "it's"},
+    )
+    sets = ["--set", "data.directions=en>*", "--set", "optim.lr=0.1", "--name", "mine"]
+    for word, end in {
+        "run": ["--only", "seed=0", "--state", "s", "--results", "r r", "--data", "it's"],
+        "collect": ["--state", "s", "--results", "r r", "--data", "it's"],
+        "plot": ["--only", "seed=0", "--results", "r r"],
+    }.items():
+        assert shlex.split(named.command(word)) == ["harness", word, "./a b.py", *sets, *end]

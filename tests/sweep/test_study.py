@@ -1,11 +1,13 @@
 """Study files, plans, and what a command line does to them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.errors import ConfigError
-from harness.sweep.study import Plan, load, spelling
+from harness.sweep.plan import Plan, spelling
+from harness.sweep.study import load
 
 BASE = """{
     "scheme": "deepnorm", "seed": 0,
@@ -27,7 +29,7 @@ def study(
     return path
 
 
-def plan(folder: Path, axes: str, **words: list[str]) -> Plan:
+def plan(folder: Path, axes: str, **words: Any) -> Plan:
     return load(str(study(folder, axes)), **words)
 
 
@@ -48,7 +50,7 @@ def test_cells_are_the_product_of_the_axes_in_order(tmp_path: Path) -> None:
         ("deepnorm", 2, 0),
         ("deepnorm", 1, 0),
     ]
-    assert found.chosen == {c.key for c in found.cells}
+    assert found.selected == found.cells
 
 
 def test_two_spellings_of_a_value_are_one_cell(tmp_path: Path) -> None:
@@ -59,12 +61,6 @@ def test_two_spellings_of_a_value_are_one_cell(tmp_path: Path) -> None:
 def test_the_built_in_studies_load_and_quick_has_forty_cells() -> None:
     assert len(load("quick").cells) == 40
     assert len(load("smoke").cells) == 8
-
-
-def test_set_replaces_an_axis_and_keeps_the_name(tmp_path: Path) -> None:
-    found = plan(tmp_path, '{"model.depth": [1, 2], "seed": [0]}', sets=["model.depth=3,064"])
-    assert found.name == "mine"
-    assert [c.values[0] for c in found.cells] == [3, 64]
 
 
 def test_set_elsewhere_makes_a_variant_with_a_name_of_its_own(tmp_path: Path) -> None:
@@ -81,7 +77,9 @@ def test_only_chooses_cells_and_changes_no_identity(tmp_path: Path) -> None:
     whole = plan(tmp_path, axes)
     part = plan(tmp_path, axes, only=["model.depth=2.0", "scheme=rezero"])
     assert [c.key for c in part.cells] == [c.key for c in whole.cells]
-    assert part.chosen == {c.key for c in whole.cells if c.values[:2] == ("rezero", 2)}
+    expected = [c.key for c in whole.cells if c.values[:2] == ("rezero", 2)]
+    assert [c.key for c in part.selected] == expected
+    assert part.selection == "+scheme=rezero+model.depth=2"
 
 
 @pytest.mark.parametrize(
@@ -251,4 +249,4 @@ def test_a_decoder_as_deep_as_its_encoder_is_found_by_its_depth(tmp_path: Path) 
     path.write_text(path.read_text().replace('"decoder", "depth"', '"encoder_decoder", "depth"'))
     whole = load(str(path), only=["model.decoder_depth=1"])
     assert [c.values for c in whole.cells] == [(1, 1, 0), (1, 3, 0), (2, 1, 0), (2, 3, 0)]
-    assert whole.chosen == {whole.cells[0].key, whole.cells[2].key}
+    assert whole.selected == (whole.cells[0], whole.cells[2])

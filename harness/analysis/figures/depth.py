@@ -18,8 +18,9 @@ from harness.analysis.figures.plot import (
     means_note,
     strips,
 )
-from harness.analysis.records import STACKS, Table
 from harness.analysis.statistics import by_scheme, geometric_means, panels, verdict
+from harness.results.columns import STACKS
+from harness.results.store import Table
 
 
 def _named(table: Table, axes: list[Axes], columns: int) -> list[bool]:

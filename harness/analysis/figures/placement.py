@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
 from harness.analysis.figures.plot import caption, figure
-from harness.analysis.records import Table
 from harness.analysis.statistics import Panel, interval, panels, where
+from harness.results.store import Table
 
 IDLE = "metric_idle_blocks"
 

@@ -17,10 +17,12 @@ from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
 from harness.analysis.figures.paper import published
-from harness.analysis.files import replace
-from harness.analysis.records import Table
 from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, points
 from harness.errors import ConfigError, MissingRuns, did_you_mean
+from harness.results.columns import COST, PROVENANCE, REUSED
+from harness.results.files import replace
+from harness.results.store import Table
+from harness.sweep.plan import short
 
 ALWAYS = ("scheme", "seed", "encoder_layers", "decoder_layers", "outcome", "final_loss")
 Render = Callable[[Table], Figure]
@@ -43,8 +45,7 @@ class Plot:
         what = f"{table.study}: figure {self.name!r}"
         lacking = "runs" if table.runs.empty else "curves"
         if table.runs.empty or (self.curves and table.curves.empty):
-            remedy = f"`harness run {table.study}` makes them"
-            raise MissingRuns(f"{what} has no {lacking} to draw; {remedy}")
+            raise MissingRuns(f"{what} has no {lacking} to draw; make them with '{table.command}'")
         for column in (*ALWAYS, *self.needs):
             if column not in table.runs:
                 raise ConfigError(f"{what} needs the column {column!r}, which the results lack")
@@ -81,29 +82,38 @@ def find(name: str) -> Plot:
 
 
 def draw(plot: Plot, table: Table, folder: Path) -> Path:
-    """Write the figure as SVG and PNG with a sidecar naming the rows it shows; the SVG's path."""
-    stem = folder / plot.name
-    drawings.save(plot(table), stem)
-    replace(stem.with_suffix(".json"), _sidecar(plot, table))
-    return stem.with_suffix(".svg")
+    """Writes the figure as SVG and PNG with a sidecar naming the rows it shows; the SVG's path.
+
+    The figure of a selection has the selection in its name, and stands beside that of all cells.
+    """
+    svg, _, sidecar = _paths(plot, table, folder)
+    drawings.save(plot(table), svg.parent / svg.name.removesuffix(".svg"))
+    replace(sidecar, _sidecar(plot, table))
+    return svg
 
 
 def stale(plot: Plot, table: Table, folder: Path) -> bool:
     """Whether the files in the folder are absent or show other rows than the table's."""
-    svg, png, sidecar = ((folder / plot.name).with_suffix(s) for s in (".svg", ".png", ".json"))
+    svg, png, sidecar = _paths(plot, table, folder)
     drawn = svg.exists() and png.exists() and sidecar.exists()
     return not drawn or sidecar.read_bytes() != _sidecar(plot, table)
 
 
+def _paths(plot: Plot, table: Table, folder: Path) -> list[Path]:
+    stem = short(plot.name + table.selection)
+    return [folder / f"{stem}{suffix}" for suffix in (".svg", ".png", ".json")]
+
+
 def _sidecar(plot: Plot, table: Table) -> bytes:
-    frames = [table.runs, table.missing, *([table.curves] if plot.curves else [])]
+    """Names the rows by what they measured: two runs of a study have equal sidecars."""
+    frames = [_shown(table.runs), table.missing, *([table.curves] if plot.curves else [])]
     if plot.tuning and table.tuning:
-        frames += [table.tuning.runs, table.tuning.missing]
+        frames += [_shown(table.tuning.runs), table.tuning.missing]
     frames += [published(name) for name in plot.paper]
     text = "\n".join(frame.to_csv(index=False, lineterminator="\n") for frame in frames)
     facts = {
         "figure": plot.name,
-        "study": table.study,
+        "study": table.study + table.selection,
         "rows": hashlib.sha256(text.encode()).hexdigest(),
         "runs": len(table.runs),
         "missing": len(table.missing),
@@ -111,12 +121,16 @@ def _sidecar(plot: Plot, table: Table) -> bytes:
     return (json.dumps(facts, indent=2) + "\n").encode()
 
 
+def _shown(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs.drop(columns=[*COST, *PROVENANCE, REUSED], errors="ignore")
+
+
 def caption(table: Table, *notes: str) -> str:
     """The small print: study, seeds a point, what is missing, and how to read it."""
     seeds = points(table)["n"]
     span = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     missing = f", missing cells: {len(table.missing)}" if len(table.missing) else ""
-    first = wrapped(f"{table.study}: n = {span} seeds a point{missing}", 110)
+    first = wrapped(f"{table.study}{table.selection}: n = {span} seeds a point{missing}", 110)
     return f"{first}\n{'; '.join(notes)}"
 
 

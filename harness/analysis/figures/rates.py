@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from harness.analysis import drawings
 from harness.analysis.figures.plot import figure
-from harness.analysis.records import Table
 from harness.analysis.statistics import verdict, where
 from harness.errors import ConfigError, MissingRuns
+from harness.results.store import Table
 
 
 @figure(tuning=True)

@@ -20,8 +20,8 @@ from harness.analysis.figures.plot import (
     strips,
     wrapped,
 )
-from harness.analysis.records import Table
 from harness.analysis.statistics import Panel, by_scheme, panels
+from harness.results.store import Table
 
 QUANTITIES = {
     "final_loss": "validation loss\n(nats per token)",

@@ -1,9 +1,8 @@
-"""Files of results: written whole or not at all, and the thinned curves of a study. No torch."""
+"""curves.csv.gz: the thinned curves of a study's runs. No torch."""
 
 import csv
 import gzip
 import io
-import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import ConfigError
+from harness.results.files import replace
 from harness.training.curves import BLOCKS, Curves
 
 LARGEST_BYTES = 2**20  # of a study's curves
@@ -24,22 +24,6 @@ THINNINGS += [(7, 7, i) for i in range(1, 5)]
 CurveRows = dict[str, list[tuple[str, str, str, str]]]  # by run_id: step, series, block, value
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Writes a file so that a reader sees the old one or the new one, and never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.read_bytes() == content:
-        return
-    temporary = path.with_name(f".{path.name}.part")  # one name: what a kill leaves is overwritten
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 class CurvesFile:
     """curves.csv.gz: thinned series by run, with the same bytes for the same curves."""
 
@@ -47,23 +31,27 @@ class CurvesFile:
         self.path = path
 
     def runs(self) -> set[str]:
-        return set(self._read())
+        return set(self.rows())
 
     def frame(self) -> pd.DataFrame:
         """Columns run_id, step, series, block, value; block is empty in series without blocks."""
-        text = _text(self._read())
+        text = _text(self.rows())
         return pd.read_csv(io.StringIO(text), dtype={"run_id": str, "series": str})
 
     def drop(self, runs: Iterable[str]) -> None:
         """Forgets the curves of runs that are no longer the ones measured."""
         gone = set(runs)
-        if gone and gone & (at_hand := self._read()).keys():
+        if gone and gone & (at_hand := self.rows()).keys():
             self._replace({run: rows for run, rows in at_hand.items() if run not in gone})
 
     def write(self, curves: Mapping[str, Curves], order: Sequence[str]) -> None:
         """Adds runs to those at hand, those of `order` first. All are thinned alike, as little as
         fits: what is on file does not depend on how many times it was written."""
-        rows = self._read() | {key: _rows(each) for key, each in curves.items()}
+        self.add({key: _rows(each) for key, each in curves.items()}, order)
+
+    def add(self, curves: CurveRows, order: Sequence[str]) -> None:
+        """As `write`, for curves as another file has them."""
+        rows = self.rows() | curves
         known = [key for key in order if key in rows]
         self._replace({key: rows[key] for key in (*known, *sorted(rows.keys() - set(known)))})
 
@@ -82,7 +70,8 @@ class CurvesFile:
                 break
         replace(self.path, content)
 
-    def _read(self) -> CurveRows:
+    def rows(self) -> CurveRows:
+        """Every run's curves, as text."""
         curves: CurveRows = {}
         if not self.path.exists():
             return curves

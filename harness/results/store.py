@@ -1,0 +1,235 @@
+"""results/<study>/: one row per run in runs.csv, thinned curves beside it, and both as frames.
+
+Rows are text from the moment they are formatted, so that the same rows are the same bytes.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock
+
+from harness.errors import MissingRuns
+from harness.results import rows as rows_file
+from harness.results import variants
+from harness.results.columns import (
+    DIGESTS,
+    REUSED,
+    Row,
+    columns,
+    head,
+    is_number,
+    measured,
+    planned,
+)
+from harness.results.curves import CurveRows, CurvesFile
+from harness.sweep.plan import Plan, resolved
+from harness.training.curves import Curves
+
+Digests = Mapping[str, Mapping[str, str]]  # by key: of corpus and scheme as they are at hand
+
+
+@dataclass(frozen=True)
+class Table:
+    """A study's evidence: runs as rows, thinned curves, and the planned cells that have no run."""
+
+    study: str
+    axes: tuple[str, ...]
+    runs: pd.DataFrame
+    curves: pd.DataFrame  # run_id, step, series, block, value
+    missing: pd.DataFrame
+    tuned: tuple[str, ...] = ()  # paths whose values were chosen for each point
+    tuning: "Table | None" = None  # the runs that chose them
+    selection: str = ""  # spells the selected values; empty if all cells are selected
+    command: str = ""  # makes the missing runs
+
+
+class Results:
+    """The folder of one plan's results; `plan` is resolved by the tuning on file, or by the rows
+    of tuning that are given. ConfigError if the folder holds another study's."""
+
+    def __init__(
+        self, folder: Path, plan: Plan, tuning_rows: Mapping[str, Row] | None = None
+    ) -> None:
+        variants.check(folder, plan)
+        self.tuning = Results(folder, plan.tuning) if plan.tuning else None
+        if self.tuning:
+            plan = resolved(plan, self.tuning.rows() if tuning_rows is None else tuning_rows)
+        self.root, self.folder, self.plan = folder, folder / plan.name, plan
+        self.curves = CurvesFile(self.folder / "curves.csv.gz")
+
+    def lock(self) -> FileLock:
+        """To be held while results are read, merged and written: commands may share a study."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / ".lock")
+
+    def rows(self, digests: Digests | None = None) -> dict[str, Row]:
+        """Rows of the plan's cells by run_id, returned from retirement if need be, of the schemes
+        as they are now. With `digests` also of the corpora at hand only."""
+        found: dict[str, Row] = {}
+        for r in self._on_file():
+            key = r["run_id"]
+            if key not in found and key in self.plan.by_key:
+                taken = self.as_planned(r, digests)
+                if taken:
+                    found[key] = taken
+        return found
+
+    def as_planned(self, r: Row, digests: Digests | None) -> Row | None:
+        """The row as the plan calls its cell; None if it was measured on another corpus or with
+        another definition of its scheme. A row without a digest of the scheme gets today's."""
+        cell = self.plan.by_key[r["run_id"]]
+        today = {"wiring_sha": cell.config.wiring_sha, **(digests or {}).get(cell.key, {})}
+        if r["outcome"] != "crashed":
+            r = {**r, "wiring_sha": r.get("wiring_sha") or today["wiring_sha"]}
+            if any(r[name] != sha for name, sha in today.items()):
+                return None
+        # Another plan may have written the row.
+        return {**r, **planned(self.plan, cell)}
+
+    def outdated(self, digests: Digests | None = None) -> list[str]:
+        """One line per scheme or corpus of which rows on file do not count, with the remedy."""
+        lines = self.tuning.outdated(digests) if self.tuning else []
+        current, found = self.rows(digests), dict[str, tuple[str, str]]()
+        for r in self._on_file():
+            key = r["run_id"]
+            if key in current or key not in self.plan.by_key or r["outcome"] == "crashed":
+                continue
+            cell = self.plan.by_key[key]
+            sha = (digests or {}).get(key, {}).get("data_sha", r["data_sha"])
+            if r["data_sha"] != sha:
+                what = f"on another corpus (data_sha {r['data_sha']}, at hand {sha})"
+                found[key] = what, "or name the folder of the corpus with --data"
+            else:
+                what = f"with another definition of scheme '{cell.config.scheme}'"
+                found[key] = what, "or restore the definition"
+        again = f"measure them anew with '{self.plan.command}'"
+        return lines + [
+            f"{self.folder / self.plan.file}: {count} runs were made {what} and do not count; "
+            f"{again}, {otherwise}"
+            for (what, otherwise), count in Counter(found.values()).items()
+        ]
+
+    def retired(self) -> int:
+        """The number of rows on file that no cell of the present plan has or may get."""
+        on_file = {r["run_id"] for name in variants.FILES for r in self._read(name)}
+        tuning = self.tuning.plan.by_key.keys() if self.tuning else set()
+        return len(on_file - self.plan.by_key.keys() - self.plan.possible - tuning)
+
+    def write(self, rows: Mapping[str, Row]) -> int:
+        """Makes the plan's file its rows in its order, `rows` before those on file; returns how
+        many rows moved to retired.csv because the study no longer has their values.
+
+        A row that is replaced by one of another corpus or definition moves there too. A row is in
+        one of the two files at every moment.
+        """
+        here, old = self._read(self.plan.file), self._read("retired.csv")
+        kept: dict[str, Row] = {}
+        for r in self._on_file():
+            if cell := self.plan.by_key.get(r["run_id"]):
+                fitting = self.as_planned(r, None)
+                kept.setdefault(cell.key, fitting or {**r, **planned(self.plan, cell)})
+        kept |= rows
+        waiting = [r for r in here if r["run_id"] in self.plan.possible - kept.keys()]
+        if not kept and not here and not old:
+            return 0
+        stay = {_identity(r) for r in [*kept.values(), *waiting]}
+        stay |= {(*run_and_corpus, "") for *run_and_corpus, _ in stay}  # older rows have no digest
+        gone = {
+            _identity(r): r
+            for r in [*old, *here]
+            if _identity(r) not in stay and not (r["outcome"] == "crashed" and r["run_id"] in kept)
+        }
+        ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
+        self.curves.drop(
+            r["run_id"]
+            for r in here
+            if r["run_id"] in rows and measured(r) != measured(rows[r["run_id"]])
+        )
+        variants.note(self.root, self.plan)
+        if gone or old:
+            before = [r for r in old if _identity(r) not in gone]
+            self._write("retired.csv", [*gone.values(), *before])
+        self._write(self.plan.file, [*ordered, *waiting])
+        if gone or old:
+            self._write("retired.csv", [gone[key] for key in sorted(gone)])
+        left = {_identity(r) for r in here if r["run_id"] not in kept} & gone.keys()
+        return len(left)
+
+    def write_curves(self, curves: Mapping[str, Curves]) -> None:
+        """Adds curves by run_id to those at hand, in the plan's order."""
+        self.curves.write(curves, [cell.key for cell in self.plan.cells])
+
+    def take_curves(self, rows: Mapping[str, Row]) -> None:
+        """Adds the curves of rows that were taken over, as far as their folders have them."""
+        found: CurveRows = {}
+        for origin in {r[REUSED] for r in rows.values() if r.get(REUSED)}:
+            there = CurvesFile(self.root / origin / self.curves.path.name).rows()
+            found |= {
+                key: there[key]
+                for key, r in rows.items()
+                if r.get(REUSED) == origin and key in there
+            }
+        if found:
+            self.curves.add(found, [cell.key for cell in self.plan.cells])
+
+    def table(self) -> Table:
+        """The selected cells' measurements as frames; MissingRuns if there are none at all."""
+        found = self.rows()
+        kept = [found[cell.key] for cell in self.plan.selected if cell.key in found]
+        if not kept:
+            none = f"{self.folder}: no runs yet; make them with '{self.plan.command}'"
+            none += variants.hint(self.root, self.plan)
+            raise MissingRuns(" ".join(self.outdated()) or none)
+        absent = [cell for cell in self.plan.selected if cell.key not in found]
+        missing = [planned(self.plan, cell) for cell in (*absent, *self.plan.selected_waiting)]
+        names = columns(self.plan, kept)
+        runs, lacking = (self._frame(names, part) for part in (kept, missing))
+        curves = self.curves.frame()
+        return Table(
+            self.plan.name,
+            self.plan.axes,
+            runs,
+            curves[curves["run_id"].isin(runs["run_id"])] if self.plan.selection else curves,
+            lacking[head(self.plan.axes)],
+            self.plan.tuned,
+            self.tuning.table() if self.tuning else None,
+            self.plan.selection,
+            self.plan.command,
+        )
+
+    def _frame(self, names: list[str], rows: list[Row]) -> pd.DataFrame:
+        """Rows with the types of their columns: text as it stands, numbers, NaN where empty."""
+        paths = (*self.plan.axes, *self.plan.tuned)
+        numbers = {n for n in names if is_number(n) or (n in paths and not self._is_text(n))}
+        file = io.StringIO()
+        csv.writer(file).writerows([names, *([r.get(name, "") for name in names] for r in rows)])
+        return pd.read_csv(
+            io.StringIO(file.getvalue()),
+            dtype={name: str for name in names if name not in numbers},
+            keep_default_na=False,
+            na_values={name: ["", "nan"] for name in numbers},
+        )
+
+    def _is_text(self, path: str) -> bool:
+        cells = (*self.plan.cells, *self.plan.waiting)
+        values = (cell.config.at(path) for cell in cells)
+        return any(isinstance(v, bool) or not isinstance(v, int | float) for v in values)
+
+    def _on_file(self) -> list[Row]:
+        return [*self._read(self.plan.file), *self._read("retired.csv")]
+
+    def _read(self, name: str) -> Sequence[Row]:
+        return rows_file.read(self.folder / name)
+
+    def _write(self, name: str, rows: list[Row]) -> None:
+        rows_file.write(self.folder / name, columns(self.plan, rows), rows)
+
+
+def _identity(r: Row) -> tuple[str, ...]:
+    """What a row is of: run, corpus, scheme's digest."""
+    return (r["run_id"], *(r.get(name, "") for name in DIGESTS))

@@ -1,0 +1,130 @@
+"""What --set and --only make of a study: a selection of its cells, or a variant of it. No torch."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from harness.errors import ConfigError, did_you_mean
+from harness.fields import read_list
+from harness.sweep.plan import LONGEST_NAME, Cell, short, spelled, spelling
+from harness.training.config import parse, with_value
+
+
+def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
+    """The values by path of texts 'path=v[,v]'; ConfigError, naming the option, for any other."""
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        path, equals, values = text.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
+        if path in found:
+            raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
+        found[path] = list(read_list(values))
+    return found
+
+
+def present(cells: Sequence[Cell], axes: Collection[str]) -> dict[str, list[str]]:
+    """The values that the cells have on each axis, spelled, in their order."""
+    columns = zip(*(cell.values for cell in cells), strict=True)
+    return {
+        path: list(dict.fromkeys(map(spelling, column)))
+        for path, column in zip(axes, columns, strict=True)
+    }
+
+
+def of_axes(
+    assigned: Mapping[str, list[Any]],
+    axes: Mapping[str, list[Any]],
+    declared: Callable[[], Sequence[Cell]],
+) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+    """The assigned values of axes whose `declared` cells have them all: spelled, and as the axes
+    have them."""
+    spelled_values, own = dict[str, list[str]](), dict[str, list[Any]]()
+    if not (paths := [path for path in assigned if path in axes]):
+        return spelled_values, own
+    cells = declared()
+    known = present(cells, axes)
+    for path in paths:
+        try:
+            values = [_spelled_as(cells[0], path, text, "--set") for text in assigned[path]]
+        except ConfigError:
+            continue  # these cells cannot have it; those of a variant may, or say what is wrong
+        if set(values) <= set(known[path]):
+            spelled_values[path] = values
+            own[path] = [v for v in axes[path] if _spelled_as(cells[0], path, v, "axes") in values]
+    return spelled_values, own
+
+
+def select(
+    cells: Sequence[Cell],
+    axes: Sequence[str],
+    selecting: Mapping[str, Sequence[str]],
+    only: Mapping[str, list[Any]],
+    study: str,
+) -> tuple[tuple[Cell, ...], str]:
+    """The cells, each marked as selected or not, and the selection spelled: empty if that is all.
+
+    `selecting` are spelled values that cells have; `only` are texts of a command line. ConfigError
+    for an unknown axis, a value that no cell has, and a selection of nothing.
+    """
+    known = present(cells, axes)
+    wanted = {path: set(values) for path, values in selecting.items()}
+    for path, texts in only.items():
+        if path not in axes:
+            raise ConfigError(f"--only {path}: not an axis of {study}{did_you_mean(path, axes)}")
+        values = set()
+        for text in texts:
+            value = _spelled_as(cells[0], path, text, f"--only {path}")
+            if value not in known[path]:
+                has = ", ".join(known[path])
+                raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {has})")
+            values.add(value)
+        wanted[path] = wanted.get(path, values) & values
+    marked = tuple(
+        replace(
+            cell,
+            selected=all(
+                spelling(value) in wanted[path]
+                for path, value in zip(axes, cell.values, strict=True)
+                if path in wanted
+            ),
+        )
+        for cell in cells
+    )
+    if all(cell.selected for cell in marked):
+        return marked, ""
+    if not any(cell.selected for cell in marked):
+        raise ConfigError(f"{study}: --set and --only together select no cell; leave one out")
+    kept = {path: [v for v in known[path] if v in wanted[path]] for path in axes if path in wanted}
+    return marked, spelled(kept)
+
+
+def variant(
+    study: str, variation: Mapping[str, Sequence[str]], name: str, built_in: Collection[str]
+) -> str:
+    """The name of a study, or of its variant: as given, else as its values are spelled.
+
+    ConfigError for a name without a variant, for one that no folder can have, or of a study.
+    """
+    if not name:
+        return short(study + spelled(variation)) if variation else study
+    if not variation:
+        raise ConfigError(f"--name {name}: nothing makes a variant of {study}; add --set")
+    if not re.fullmatch(r"\w[\w.+=,~-]*", name) or len(name.encode()) > LONGEST_NAME:
+        raise ConfigError(
+            f"--name {name}: not a name for a folder; use letters, digits, '-' and '_', "
+            f"at most {LONGEST_NAME} bytes"
+        )
+    if name == study or name in built_in:
+        raise ConfigError(f"--name {name}: is the name of a study; choose another")
+    return name
+
+
+def _spelled_as(cell: Cell, path: str, value: Any, where: str) -> str:
+    """A value from a command line as a row spells it: read as the field's type in a config that is
+    known to be valid. ConfigError, beginning with `where`, if the field cannot have it."""
+    given = with_value(cell.config.model_dump(), path, value)
+    if path == "scheme":
+        given["scheme_options"] = {}
+    return spelling(parse(given, where).at(path))
