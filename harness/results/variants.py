@@ -70,7 +70,7 @@ def offers(folders: Iterable[Path]) -> Mapping[str, list[Row]]:
                 if r["outcome"] != "crashed":
                     # Without the axes of the other study, which are config paths with a dot.
                     kept = {column: value for column, value in r.items() if "." not in column}
-                    found[r["run_id"]].append({REUSED: folder.name, **kept})
+                    found[r["run_id"]].append({**kept, REUSED: r.get(REUSED) or folder.name})
     return found
 
 
