@@ -73,8 +73,8 @@ def _say_what_would_run(session: Session, retry: bool) -> int:
         print(cell.key, *_named(session.plan, cell))
     for cell in (waiting := session.plan.selected_waiting):
         print("when tuned  ", *_named(session.plan, cell)[: len(session.plan.axes)])
-    would, all_cells = len(wanted) + len(waiting), session.size
-    print(f"{would} of {all_cells} cells would run", file=sys.stderr)
+    all_cells = sum(results.plan.size for results, _ in session.parts)
+    print(f"{len(wanted) + len(waiting)} of {all_cells} cells would run", file=sys.stderr)
     return 0
 
 

@@ -18,6 +18,7 @@ from mlflow import MlflowClient
 
 from tests.commands import Command, run
 
+FIGURES = ("depth_curve", "outcome_map", "gradient_depth", "loss_traces")
 COST_AND_PROVENANCE = ("seconds", "peak_memory_mb", "attempts", "commit", "finished")
 
 STUDY = '''"""Does a tiny study run?"""
@@ -110,8 +111,8 @@ def test_columns_are_those_of_the_contract(finished: Path) -> None:
         *(f"grad_norm_ratio_{stack}" for stack in both),
         *(f"grad_ratio_stream_{stack}" for stack in both),
         *("update_norm", "steps", "tokens", "parameters", "flops", "seconds", "peak_memory_mb"),
-        *("attempts", "spikes", "skipped_steps", "data_sha", "protocol", "commit", "torch"),
-        *("device", "precision", "threads", "finished"),
+        *("attempts", "spikes", "skipped_steps", "data_sha", "wiring_sha", "protocol", "commit"),
+        *("torch", "device", "precision", "threads", "finished"),
     ]
 
 
@@ -126,8 +127,10 @@ def test_one_worker_gives_the_same_record_bit_for_bit(finished: Path, tmp_path: 
     write_study(tmp_path, ["post_norm", "rezero"])
     harness_in(tmp_path)("run", "./tiny.py", "--workers", "1")
     assert measured(tmp_path) == measured(finished)
-    curves = "results/tiny/curves.csv.gz"
-    assert (tmp_path / curves).read_bytes() == (finished / curves).read_bytes()
+    assert rows(tmp_path) != rows(finished)  # in cost and provenance
+    for name in ("curves.csv.gz", *(f"{figure}.json" for figure in FIGURES)):
+        path = f"results/tiny/{name}"
+        assert (tmp_path / path).read_bytes() == (finished / path).read_bytes(), name
 
 
 def test_a_grown_axis_trains_only_its_new_cells(copy: Path) -> None:
@@ -177,9 +180,7 @@ def test_a_clone_redraws_the_same_bytes_without_state(copy: Path, finished: Path
     for path in [*(copy / "results/tiny").glob("*.svg"), *(copy / "results/tiny").glob("*.png")]:
         path.unlink()
     drawn = harness_in(copy)("plot", "./tiny.py").stdout.split()
-    assert [Path(line).stem for line in drawn] == [
-        *("depth_curve", "outcome_map", "gradient_depth", "loss_traces")
-    ]
+    assert tuple(Path(line).stem for line in drawn) == FIGURES
     for line in drawn:
         for suffix in (".svg", ".png", ".json"):
             path = Path(line).with_suffix(suffix)

@@ -196,3 +196,38 @@ def test_a_value_of_any_length_runs(place: Path) -> None:
     (folder,) = (p for p in (place / "results").iterdir() if p.name != "one")
     assert folder.name.startswith("one+seed=2,3,4,") and len(folder.name) == 80
     assert len(rows(place, folder.name)) == 1
+
+
+def test_an_edited_scheme_is_measured_anew_and_a_restored_one_is_not(tmp_path: Path) -> None:
+    own = (
+        "from harness.schemes import Place, Wiring, on, scheme\n\n"
+        '@scheme("mine")\ndef own(at: Place) -> Wiring:\n    """LN(x + F(x) / 2)"""\n'
+        '    return Wiring(norms=on("sum"), branch=0.5)\n\nSTUDY ='
+    )
+
+    def define(branch: str) -> None:
+        text = STUDY.replace("SEEDS", "[0]").replace("STUDY =", own.replace("0.5", branch))
+        (tmp_path / "one.py").write_text(text.replace("rezero", "own"))
+
+    define("0.5")
+    call(tmp_path, "run", "./one.py")
+    first = rows(tmp_path)
+    define("5.0")
+    dry, note = run(tmp_path, "run", "./one.py", "--dry-run")
+    assert dry.split()[1:] == ["scheme=own", "seed=0"]
+    assert note.startswith(
+        "results/one/runs.csv: 1 runs were made with another definition of scheme 'own' and do not "
+        "count; measure them anew with 'harness run ./one.py', or restore the definition\n"
+    )
+    assert note.endswith("1 of 2 cells would run\n")
+    table, note = run(tmp_path, "table", "./one.py", "--format", "csv")
+    assert "own" not in table and "another definition of scheme 'own'" in note
+    call(tmp_path, "run", "./one.py")
+    second = rows(tmp_path)
+    assert second[0] == first[0] and second[1]["final_loss"] != first[1]["final_loss"]
+    assert call(tmp_path, "verify", "./one.py") == "0 differences, 0 wasted attempts\n"
+    define("0.5")
+    call(tmp_path, "run", "./one.py")
+    assert rows(tmp_path) == first
+    assert len(trained(tmp_path, "one")) == 3
+    assert call(tmp_path, "verify", "./one.py") == "0 differences, 0 wasted attempts\n"

@@ -57,7 +57,8 @@ def call(folder: Path, word: str, *words: str, code: int = 0) -> str:
 
 
 def status(folder: Path, *words: str) -> dict[str, int]:
-    return json.loads(call(folder, "status", "--json", *words))  # type: ignore[no-any-return]
+    out, _ = run(folder, "status", "./tuned.py", "--json", *words)
+    return json.loads(out)  # type: ignore[no-any-return]
 
 
 def rows(folder: Path, name: str) -> list[dict[str, str]]:
@@ -75,9 +76,9 @@ def keys(folder: Path, name: str) -> list[str]:
     return [r["run_id"] for r in rows(folder, name)]
 
 
-def attempted(folder: Path) -> list[str]:
+def attempted(folder: Path, study: str = "tuned") -> list[str]:
     """Cells that were trained here, in order."""
-    ledger = Ledger("tuned", folder / ".harness", None, {})
+    ledger = Ledger(study, folder / ".harness", None, {})
     return [cell_of(trial) for trial in ledger.attempts()]
 
 
@@ -219,15 +220,17 @@ def test_results_without_state_train_nothing_and_stay_as_they_are(clone: Path) -
 
 
 def test_one_more_seed_runs_at_the_committed_rates_and_is_not_tuned(clone: Path) -> None:
-    before = (clone / TUNING).read_bytes(), rows(clone, RUNS)
-    more = ("--set", "seed=0,1,2")
+    before = files(clone)
+    more = ("--set", "seed=0,1,2", "--name", "three")
     assert status(clone, *more)["missing"] == 2
     call(clone, "run", *more)
-    new = [r for r in rows(clone, RUNS) if r["seed"] == "2"]
+    ran = rows(clone, "results/three/runs.csv")
+    new = [r for r in ran if r["seed"] == "2"]
     assert [(r["scheme"], r["optim.lr"]) for r in new] == [(s, "0.01") for s in SCHEMES]
-    assert attempted(clone) == [r["run_id"] for r in new]
-    assert (clone / TUNING).read_bytes() == before[0]
-    assert [r for r in rows(clone, RUNS) if r["seed"] != "2"] == before[1]
+    assert attempted(clone, "three") == [r["run_id"] for r in new]
+    assert [r["run_id"] for r in ran if r["seed"] != "2"] == keys(clone, RUNS)
+    assert keys(clone, "results/three/tuning.csv") == keys(clone, TUNING)
+    assert {path: content for path, content in files(clone).items() if path in before} == before
 
 
 def rewrite(folder: Path, scheme: str, rate: str, **told: str) -> None:
@@ -275,7 +278,7 @@ def test_a_row_that_is_lost_is_tried_again_and_no_other(clone: Path) -> None:
     lines = (clone / TUNING).read_bytes().splitlines(keepends=True)
     (clone / TUNING).write_bytes(b"".join([*lines[:2], *lines[3:]]))
     found = status(clone)
-    assert (found["missing"], found["retired"]) == (1 + 2, 2)
+    assert (found["missing"], found["retired"]) == (1 + 2, 0)
     would = call(clone, "run", "--dry-run").splitlines()
     assert [line.split()[0] for line in would] == [before[1]["run_id"], "when", "when", "3"]
     call(clone, "run")

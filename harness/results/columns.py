@@ -49,12 +49,12 @@ REALS = {*MEASURED, "seconds", "peak_memory_mb"} - INTEGERS - {"outcome", "reaso
 
 
 def is_measurement(name: str) -> bool:
-    """Whether two runs of one cell must agree in the column."""
+    """True for a column in which two runs of one cell must agree."""
     return name in MEASURED or name.startswith("metric_")
 
 
 def is_number(name: str) -> bool:
-    """Whether the column holds numbers; axes aside, whose kind a study decides."""
+    """True for a column of numbers, except for axes, whose kind the study decides."""
     return name in INTEGERS or name in REALS or name.startswith("metric_")
 
 
@@ -99,7 +99,7 @@ def differences(one: Row, other: Row) -> dict[str, tuple[str, str]]:
 
 
 def head(axes: Sequence[str]) -> list[str]:
-    """The first columns: what a row is of."""
+    """The first columns, which identify a row."""
     return [*IDENTITY, *(axis for axis in axes if axis not in IDENTITY)]
 
 

@@ -44,7 +44,7 @@ def write(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
 
 @lru_cache(maxsize=32)
 def _read(path: Path, changed: int, size: int, inode: int) -> tuple[Row, ...]:
-    """All but the path tells a new content from one that was read before."""
+    """The arguments after `path` distinguish a new content from one that was read before."""
     try:
         lines = csv.reader(
             io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True
@@ -96,7 +96,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> tuple[int
 
 
 def _number(where: str, name: str, text: str) -> str:
-    """The number as this harness spells it; as it stands if that would change its value."""
+    """The number as this harness spells it, or unchanged if that spelling has another value."""
     try:
         value = math.nan if "_" in text else float(text)
     except ValueError:

@@ -68,8 +68,8 @@ class Results:
         return FileLock(self.folder / ".lock")
 
     def rows(self, digests: Digests | None = None) -> dict[str, Row]:
-        """Rows of the plan's cells by run_id, returned from retirement if need be, of the schemes
-        as they are now. With `digests` also of the corpora at hand only."""
+        """Rows of the plan's cells by run_id, including retired ones, whose scheme is defined as it is
+        now. With `digests`, only rows of the corpora at hand."""
         found: dict[str, Row] = {}
         for r in self._on_file():
             key = r["run_id"]
@@ -231,5 +231,5 @@ class Results:
 
 
 def _identity(r: Row) -> tuple[str, ...]:
-    """What a row is of: run, corpus, scheme's digest."""
+    """The run, its corpus and the digest of its scheme."""
     return (r["run_id"], *(r.get(name, "") for name in DIGESTS))

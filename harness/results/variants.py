@@ -1,6 +1,6 @@
-"""Folders of results as a family: a study, its variants, and rows that may be taken over. No torch.
+"""Variants of a study on disk, and rows that one study may take over from another. No torch.
 
-The folder of a variant has a file that names its study and the values that make it.
+The folder of a variant holds variant.json, which names the study and the values that make it.
 """
 
 import json

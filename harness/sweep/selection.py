@@ -1,4 +1,4 @@
-"""What --set and --only make of a study: a selection of its cells, or a variant of it. No torch."""
+"""Selections of a study's cells, and variants of the study, from --set and --only. No torch."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,9 +103,9 @@ def select(
 def variant(
     study: str, variation: Mapping[str, Sequence[str]], name: str, built_in: Collection[str]
 ) -> str:
-    """The name of a study, or of its variant: as given, else as its values are spelled.
+    """The study's name, or its variant's: `name` if it is given, else its values spelled.
 
-    ConfigError for a name without a variant, for one that no folder can have, or of a study.
+    ConfigError if nothing makes a variant, if no folder can have the name, or if a study has it.
     """
     if not name:
         return short(study + spelled(variation)) if variation else study

@@ -70,16 +70,15 @@ IN_COMMAND = {
     "after the tell, before the row": "from harness.results.store import Results\n"
     "before(Results, 'write', lambda self, rows: rows)",
     "with the table half written": """
-import harness.results.store as records
-from harness.results import curves as files
-whole = files.replace
+from harness.results import rows
+whole = rows.replace
 def half(path, content):
     if path.name == 'runs.csv' and content.count(b'\\n') > 2 and once():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_name('.runs.csv.part').write_bytes(content[: len(content) // 2])
         os.kill(os.getpid(), signal.SIGKILL)
     whole(path, content)
-records.replace = half
+rows.replace = half
 """,
     "before the rename": "before(Path, 'replace', lambda self, to: to.name == 'runs.csv')",
     "with a row between two tables": """
