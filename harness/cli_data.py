@@ -18,8 +18,17 @@ app = typer.Typer(
     help="Parallel corpora: list, build, check.", no_args_is_help=True, rich_markup_mode=None
 )
 
+
+def _home(path: Path | None) -> Path | None:
+    """A path that no shell has seen, as from the environment, may begin with ~."""
+    from harness.data.files import expanded
+
+    return path and expanded(path)
+
+
 DataOption = Annotated[
-    Path, typer.Option("--data", envvar="HARNESS_DATA", help="folder of corpora")
+    Path,
+    typer.Option("--data", envvar="HARNESS_DATA", callback=_home, help="folder of corpora"),
 ]
 CorpusName = Annotated[str, typer.Argument(metavar="NAME")]
 DATA = Path("data")
@@ -45,7 +54,8 @@ def list_(as_json: JsonOption = False, data: DataOption = DATA) -> None:
 def build(
     name: CorpusName,
     from_: Annotated[
-        Path | None, typer.Option("--from", help="root or .deb files of LibreOffice's help")
+        Path | None,
+        typer.Option("--from", callback=_home, help="root or .deb files of LibreOffice's help"),
     ] = None,
     hub: Annotated[
         str | None, typer.Option("--hub", metavar="DATASET", help="on the hub, or a path")
@@ -196,7 +206,7 @@ def _sha(path: Path) -> str:
     """SHA-256 of a file that is there, empty where it is broken."""
     import hashlib
 
-    from harness.data.corpora.tables import unpacked
+    from harness.data.files import unpacked
 
     try:
         return hashlib.sha256(unpacked(path)).hexdigest()

@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from harness.cli import app
+from harness.data import files
 from harness.data.corpora import listing, tables
 from harness.errors import ConfigError
 from tests import parallel
@@ -116,7 +117,7 @@ def test_an_unpacked_file_is_known_for_the_same_content(help_folder: Path, tmp_p
     words = ("build", "help-de-en", "--from", help_folder, "--data", tmp_path)
     said(*words)
     packed = tmp_path / "deu-eng.tsv.gz"
-    (tmp_path / "deu-eng.tsv").write_bytes(tables.unpacked(packed))
+    (tmp_path / "deu-eng.tsv").write_bytes(files.unpacked(packed))
     packed.unlink()
     assert "deu-eng.tsv: is there already, with the same content" in said(*words)
     assert not packed.exists()
@@ -219,6 +220,18 @@ def test_check_of_a_broken_file_exits_with_2_and_one_line(tmp_path: Path) -> Non
     assert done.stderr == (
         f"{tmp_path / 'bad.tsv'}: no line of split 'valid'; train and valid both need some\n"
     )
+
+
+def test_a_tilde_in_the_environment_is_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parallel.write(tmp_path)
+    for words, variable in ((["--data=~"], "elsewhere"), ([], "~")):
+        monkeypatch.setenv("HARNESS_DATA", variable)
+        assert said("check", "toy", *words).startswith(str(tmp_path / "toy.tsv"))
+    monkeypatch.setenv("HARNESS_DATA", "~nobody-here")
+    assert refusal("list").startswith("~nobody-here: ")
 
 
 def test_a_full_disk_leaves_no_part_of_a_file(
