@@ -1,6 +1,7 @@
 """Study files: what they declare, and how a command line changes it. No torch, no Optuna."""
 
 import itertools
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import harness
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import number, read_list
 from harness.sweep.plan import Cell, Plan, spelling, with_tuning
-from harness.training.config import parse, read_toml, with_value
+from harness.training.config import holds_real, parse, read_toml, with_value
 
 ROOT = Path(harness.__file__).resolve().parents[1]
 
@@ -73,7 +74,7 @@ def load(argument: str, sets: Sequence[str] = (), only: Sequence[str] = ()) -> P
         axes=tuple(axes),
         cells=_filtered(cells, list(axes), _assignments("--only", only), source),
         figures=tuple(figures),
-        words=" ".join([argument, *(f"--set {text}" for text in sets)]),
+        words=" ".join([argument, *(f"--set {shlex.quote(text)}" for text in sets)]),
     )
     if not tune:
         return plan
@@ -177,7 +178,10 @@ def _assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
         if path in found:
             raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
-        found[path] = list(read_list(values))
+        try:
+            found[path] = list(read_list(values, real=holds_real(path)))
+        except ConfigError as error:
+            raise ConfigError(f"{option} {path}: {error}") from None
     return found
 
 
