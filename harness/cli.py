@@ -167,12 +167,13 @@ def table(
 
     if form not in report.FORMATS:
         raise ConfigError(f"--format: unknown format '{form}'{did_you_mean(form, report.FORMATS)}")
-    found = Results(results, load(study, set_ or [])).table()
+    plan = load(study, set_ or [])
+    found = Results(results, plan).table()
     axes = [*(axis for axis in found.axes if axis != "seed"), *found.tuned]
     metrics = report.metric_columns(found, metric or [])
     points = statistics.points(found, metrics=metrics)
     typer.echo(report.show(points, axes, form, metrics), nl=False)
-    for note in report.unlearned(found):
+    for note in (*report.unlearned(found), *report.guessed_targets(found, plan.cells)):
         typer.echo(note, err=True)
 
 

@@ -110,11 +110,13 @@ def check(
     """Read a corpus wholly and say what is in it. NAME may be a path."""
     from harness.analysis.report import text
     from harness.data.corpora import listing, tables
+    from harness.data.translation.languages import tokenizers
 
     path = listing.locate(name, data)
     corpus = tables.read(path)
     typer.echo(path)
     _print_counts(corpus)
+    typer.echo(f"BLEU by    {tokenizers(corpus.columns)}")
     typer.echo(f"lost       {listing.lost_share(corpus):.4%} of characters (U+FFFD, controls)")
     known = listing.known_sha(listing.named(path))
     verdict = (

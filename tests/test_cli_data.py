@@ -76,6 +76,7 @@ def test_build_writes_a_file_that_list_and_check_know(help_folder: Path, tmp_pat
         str(path),
         "pairs      train 1, valid 1, test 1",
         "left out   none",
+        "BLEU by    src 13a (no language code), tgt 13a (no language code)",
         "lost       0.0000% of characters (U+FFFD, controls)",
         f"sha        {sha} (not the known one)",
         "words  5 %  50 %  95 %  100 %  texts",
@@ -267,14 +268,18 @@ def test_run_says_once_for_a_corpus_what_its_filters_leave_out(
     places = [f"--{each}={tmp_path / each}" for each in ("state", "results")]
     words = ["run", str(tmp_path / "study.py"), "--dry-run", f"--data={tmp_path}", *places]
     whole = CliRunner().invoke(app, words)
-    assert whole.stderr == "2 of 2 cells would run\n"
+    tokenizer = (
+        "toy: BLEU into 'tgt' is by sacrebleu's tokenizer 13a, made for European languages; "
+        "name its column by a language code, as de, zho, th or pt-BR\n"
+    )
+    assert whole.stderr == f"{tokenizer}2 of 2 cells would run\n"
     with path.open("a") as file:
         file.write(f"\ntrain\t{'Felder ' * 13}\tfields\ntest\t{'%' * 2000}\tfields\n")
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0
     assert done.stderr == (
         "toy: left out 1 empty line, 1 train pairs of more than 12 words, "
-        "1 test pairs of more than 1024 tokens\n2 of 2 cells would run\n"
+        f"1 test pairs of more than 1024 tokens\n{tokenizer}2 of 2 cells would run\n"
     )
 
 

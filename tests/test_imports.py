@@ -28,6 +28,7 @@ CONTAINED = {
     "mlflow": {"sweep/tracking"},
     "ray": {"sweep/cluster"},
     "tokenizers": {"data/translation/pieces"},
+    "langcodes": {"data/translation/languages"},
     "sacrebleu": {"data/translation/scores"},
     "matplotlib": {"analysis"},
     "typer": {"cli", "cli_data", "cli_schemes"},
