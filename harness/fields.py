@@ -158,7 +158,7 @@ def read_list(text: str, *, real: bool = False) -> list[Typed]:
         raise ConfigError(
             f"'{text}': one number or several values? write one {form}, several as '{apart}'"
         )
-    return [Typed(_unquoted(word)) for word in words]
+    return [Typed(unquoted(word)) for word in words]
 
 
 def split_list(text: str) -> list[str]:
@@ -190,7 +190,8 @@ def split_list(text: str) -> list[str]:
     return words
 
 
-def _unquoted(word: str) -> str:
+def unquoted(word: str) -> str:
+    """The text of a word; ConfigError if it begins with a quote and is not a JSON string."""
     word = word.strip()
     if not word.startswith('"'):
         return word

@@ -8,11 +8,11 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.data.corpora.tables import SPLITS, Corpus, Row, cell, digest, sifted
+from harness.data.corpora.tables import NOTHING, SPLITS, Corpus, Row, cell, collected
 from harness.data.files import expanded, shown
 from harness.errors import ConfigError, did_you_mean
 
@@ -77,7 +77,7 @@ def parsed(option: str, text: str) -> dict[str, str]:
     return names
 
 
-def fetch(name: str, source: Source) -> tuple[Corpus, str]:
+def fetch(name: str, source: Source, held: Mapping[str, int] = NOTHING) -> tuple[Corpus, str]:
     """The corpus, and in words what it was read from. ConfigError without `datasets`, without the
     internet, or where dataset, config, revision, split or column do not exist."""
     for split in source.splits:
@@ -106,7 +106,6 @@ def fetch(name: str, source: Source) -> tuple[Corpus, str]:
         )
     if not local.exists() and (local.suffix in READERS or source.dataset[0] in "./~"):
         raise ConfigError(f"{name}: no file or folder '{source.dataset}'; name a dataset or a path")
-    left_out: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as cache:  # what was read from local files is not kept
         try:
             if local.exists():
@@ -116,7 +115,7 @@ def fetch(name: str, source: Source) -> tuple[Corpus, str]:
                 revision = _resolved(source)
                 origin = f"{source.dataset}, revision {revision}"
                 rows = _rows(name, source, None, {"revision": revision})
-            splits = sifted(name, rows, left_out)
+            corpus = collected(name, tuple(source.columns), rows, held, Counter())
         except ConfigError:
             raise
         except Exception as error:
@@ -124,8 +123,6 @@ def fetch(name: str, source: Source) -> tuple[Corpus, str]:
             if line is None:
                 raise
             raise ConfigError(line) from None
-    columns = tuple(source.columns)
-    corpus = Corpus(columns, splits, dict(+left_out), digest(columns, splits)[:12])
     return corpus, origin
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.data.corpora.holding import hold_out
 from harness.data.files import decoded, unpacked
 from harness.errors import ConfigError, did_you_mean
 
@@ -32,6 +33,7 @@ INVISIBLE = re.compile(f"[{IGNORED}]+")
 VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\u2800{IGNORED}]")  # U+2800: an empty Braille cell
 
 Row = tuple[str, ...]
+NOTHING: Mapping[str, int] = {}
 
 
 class Corpus(NamedTuple):
@@ -122,11 +124,27 @@ def _read(path: Path, changed: int, size: int) -> Corpus:
     return Corpus(columns, sifted(str(path), rows, left_out), dict(+left_out), sha)
 
 
+def collected(
+    name: str,
+    columns: Row,
+    rows: Iterable[tuple[str, Row]],
+    held: Mapping[str, int],
+    left_out: Counter[str],
+) -> Corpus:
+    """The corpus of these rows, as `write` would write it."""
+    splits = sifted(name, rows, left_out, held)
+    return Corpus(columns, splits, dict(+left_out), digest(columns, splits)[:12])
+
+
 def sifted(
-    where: str, rows: Iterable[tuple[str, Row]], left_out: Counter[str]
+    where: str,
+    rows: Iterable[tuple[str, Row]],
+    left_out: Counter[str],
+    held: Mapping[str, int] | None = None,
 ) -> dict[str, list[Row]]:
     """Rows by split without those that teach nothing or are held out and trained on; those are
-    counted in `left_out`. ConfigError, beginning with `where`, when no training row or no
+    counted in `left_out`. So many training rows as `held` has for a split go there, if the rows
+    are not those of a file. ConfigError, beginning with `where`, when no training row or no
     validation row is left."""
     kept: dict[str, dict[Row, Row]] = {split: {} for split in SPLITS}  # by what they are alike in
     for split, row in rows:
@@ -136,6 +154,14 @@ def sifted(
             left_out["repeated"] += 1
         else:
             kept[split][key] = row
+    wanted = held or NOTHING
+    for split, size in wanted.items():
+        if kept[split]:
+            raise ConfigError(
+                f"--hold-out {split}={size}: {where} has {split} pairs already; leave it out"
+            )
+    for split, keys in hold_out([*kept["train"]], wanted).items():
+        kept[split] = {key: kept["train"].pop(key) for key in keys}
     for split in SPLITS[1:]:
         known = kept[split].keys() & kept["train"].keys()
         left_out["in training"] += len(known)
@@ -146,6 +172,7 @@ def sifted(
             raise ConfigError(
                 f"{where}: no line of split '{split}'{f' is left ({lost})' if lost else ''}; "
                 "train and valid both need some"
+                f"{', as --hold-out valid=1000 takes from train' if held is not None else ''}"
             )
     return {split: list(found.values()) for split, found in kept.items()}
 
