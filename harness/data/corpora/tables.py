@@ -31,6 +31,12 @@ IGNORED = (
 )
 INVISIBLE = re.compile(f"[{IGNORED}]+")
 VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\u2800{IGNORED}]")  # U+2800: an empty Braille cell
+# Characters that normal form C leaves alone whatever stands beside them: Latin, Cyrillic, Chinese,
+# Japanese, Korean and punctuation.
+PLAIN = re.compile(
+    r"[!-~\xa1-\xac\xae-\u02ff\u0400-\u0482\u048a-\u052f\u2010-\u2027\u2030-\u205e"
+    r"\u3001-\u3029\u3041-\u3096\u30a1-\u30ff\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff5e \t]*"
+)
 
 Row = tuple[str, ...]
 NOTHING: Mapping[str, int] = {}
@@ -65,10 +71,12 @@ def cell(text: str) -> str:
 def alike(row: Row) -> Row:
     """The row as it is compared with others: texts that look the same are the same. They are in
     normal form C, with single spaces, without characters of no width."""
-    key = tuple(
+    text = "\t".join(row)
+    if PLAIN.fullmatch(text) and "  " not in text:
+        return row  # in a fifth of the time
+    return tuple(
         unicodedata.normalize("NFC", " ".join(INVISIBLE.sub("", text).split())) for text in row
     )
-    return row if key == row else key  # most are: one object in memory
 
 
 def digest(columns: Sequence[str], splits: Mapping[str, Sequence[Row]]) -> str:
@@ -160,7 +168,8 @@ def sifted(
             raise ConfigError(
                 f"--hold-out {split}={size}: {where} has {split} pairs already; leave it out"
             )
-    for split, keys in hold_out([*kept["train"]], wanted).items():
+    chosen = hold_out([*kept["train"]], wanted) if wanted else {}
+    for split, keys in chosen.items():
         kept[split] = {key: kept["train"].pop(key) for key in keys}
     for split in SPLITS[1:]:
         known = kept[split].keys() & kept["train"].keys()

@@ -2,6 +2,8 @@
 
 import gzip
 import hashlib
+import re
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,18 @@ def test_rows_that_look_the_same_are_repeated_or_in_training(tmp_path: Path, spe
     assert corpus.left_out == {"repeated": 1, "in training": 1}
     assert corpus.splits["valid"] == [("Nein.", "No.")]
     assert corpus.splits["test"] == [(other, "y")]  # the first, as it is written
+
+
+def test_plain_characters_are_normal_whatever_stands_beside_them() -> None:
+    letters = [c for c in map(chr, range(0x110000)) if tables.PLAIN.fullmatch(c)]
+    assert len(letters) > 30_000
+    pairs = [unicodedata.decomposition(chr(i)).split() for i in range(0x110000)]
+    seconds = {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"}
+    ignored = re.compile(f"[{tables.IGNORED}]")
+    for letter in letters:
+        assert unicodedata.is_normalized("NFC", letter) and not unicodedata.combining(letter)
+        assert letter not in seconds and not ignored.match(letter)
+        assert letter in " \t" or not letter.isspace()
 
 
 def test_rows_that_look_different_are_different(tmp_path: Path) -> None:
