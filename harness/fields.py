@@ -48,8 +48,10 @@ def _reader(
 ) -> Any:
     def check(value: Any) -> Any:
         read = number(value)
+        grouped = whole and isinstance(value, Typed) and DOTTED.fullmatch(value)
         fits = (
             read is not None
+            and not grouped
             and (read > low if open_low else read >= low)
             and read < high
             and not (whole and read != int(read))
@@ -61,6 +63,7 @@ def _reader(
     return BeforeValidator(check)
 
 
+DOTTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")  # 1.000: a thousand, or one?
 LARGEST = 2**63  # beyond it an integer fits no table
 
 
@@ -123,9 +126,9 @@ def _plain(value: Any) -> str:
 
 
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:,\d{3})*,0\d\d(?!\w)")
+GROUPED = re.compile(r"(?<![\w.])[1-9]\d*(?:,\d+)*?,0\d+(?!\w)")
 GROUPS = re.compile(r"[+-]?([1-9]\d{0,2}),(\d{3})(?:,\d{3})*(?:\.\d*)?")
-DECIMAL = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+DECIMAL = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)?")
 PADDED = re.compile(r"(?<![\w.])\d+,0\d+(?!\w)")
 APART = 8  # a list whose second number is more than so many times the first is rarely meant
 
@@ -136,11 +139,13 @@ def read_list(text: str, *, real: bool = False) -> list[Typed]:
     A value in double quotes is a JSON string and stands for its text: `"a,b.txt"`. A comma between
     digits, without a space, that may belong to one number is refused with ConfigError:
 
-    - before a group of three digits that begins with 0, behind one to three digits: 1,000; 3,064;
+    - before a group of digits that begins with 0, behind whole numbers of which the first of all
+      values does not: 1,000; 3,064; 1,00,000; but not 01,12,02;
     - if all is groups of three digits behind the first, which does not begin with 0, and the second
       is more than 8 times the first: 1,500; 16,384; but not 64,128;
-    - in a field that holds a `real` number, if all is two whole numbers (1,0; 0,5; 1,5e-3), before
-      a group that begins with 0 (0,05,0,1), or if whole numbers repeat one (0,5,0,7).
+    - in a field that holds a `real` number, if all is two whole numbers (1,0; 0,5; 1,5e-3; also
+      1.000,5), before a group that begins with 0 (0,05,0,1), or if whole numbers repeat one
+      (0,5,0,7).
 
     With a space behind the comma they are several values: '1, 0'.
     """
@@ -150,9 +155,10 @@ def read_list(text: str, *, real: bool = False) -> list[Typed]:
     far = groups is not None and int(groups[2]) > APART * int(groups[1])
     repeat = all(map(str.isdecimal, words)) and len({*words}) < len(words)
     decimal = real and (DECIMAL.fullmatch(bare) or PADDED.search(bare) or repeat)
-    if far or decimal or GROUPED.search(bare):
+    padded = re.match(r"0\d", bare)
+    if far or decimal or (GROUPED.search(bare) and not padded):
         forms = [bare.replace(",", "")] if groups else []
-        forms += [bare.replace(",", ".")] if decimal and len(words) == 2 else []
+        forms += [bare.replace(".", "").replace(",", ".")] if decimal and len(words) == 2 else []
         form = f"as {' or '.join(forms)}" if forms else "without a comma"
         apart = ", ".join(map(str.strip, words))
         raise ConfigError(

@@ -5,18 +5,20 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from harness.errors import ConfigError
-from harness.fields import Typed, read_list, split_list
+from harness.fields import Count, Positive, Rate, Strict, Typed, read_list, split_list
 
 ONE_NUMBER = [  # may be one number, in any field
     *("1,000", "1,050", "10,000", "100,000", "1,000,000", "1,234,056", "3,064", "-1,000"),
     *("1,000.5", "5,1,000", "1,000,2,000", "5, 1,000", "64,1,000", "1,500", "8,192", "16,384"),
     *("12,500", "1,234,567", " 1,000 ", "scheme,1,000", "1,000,x"),
+    *("1,00,000", "12,34,056", "1,05", "10,01"),
 ]
 ONE_REAL = [  # may be one number, in a field of a real number
     *("1,0", "0,0", "0,5", "1,5", "12,25", "-0,5", "1,5e-3", "1,5E+3", "64,128", "0,001"),
-    *("0,05,0,1", "0,5,0,7", "1,0,2,0", "00,05"),
+    *("1.000,5", "1.234.567,89", "0,05,0,1", "0,5,0,7", "1,0,2,0", "00,05"),
 ]
 SEVERAL = [  # are several values, in any field
     *("6, 12", "1, 0", "1,  000", "1 ,0.5", "0.5,1", "1e-3,2e-3", "1.0,0.0", "0,1,2", "6,12,18,24"),
@@ -36,7 +38,7 @@ SEVERAL_WHOLE = [  # ... in a field of a whole number
         "01,02",
         "24,100",
     ),
-    *("001,002,003", "0,001", "6,12", "16,128", "1000,2000", "1000,500"),
+    *("001,120,003", "01,12,02", "001,002,003", "0,001", "6,12", "16,128", "1000,2000", "1000,500"),
 ]
 
 
@@ -78,6 +80,7 @@ def test_the_remedy_that_is_named_is_read(text: str) -> None:
         ("1,000", False, "write one as 1000, several as '1, 000'"),
         ("1,000", True, "write one as 1000 or 1.000, several as '1, 000'"),
         ("-1,5e-3", True, "write one as -1.5e-3, several as '-1, 5e-3'"),
+        ("1.000,5", True, "write one as 1000.5, several as '1.000, 5'"),
         ("1,000,000", True, "write one as 1000000, several as '1, 000, 000'"),
         ("1,000,2,000", False, "write one without a comma, several as '1, 000, 2, 000'"),
     ],
@@ -129,6 +132,28 @@ def test_what_cannot_be_parted_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_list(text)
     assert str(caught.value) == f"'{text}': {said}"
+
+
+class Fields(Strict):
+    """One of each kind."""
+
+    steps: Count = 0
+    depth: Positive = 1
+    rate: Rate = 1.0
+
+
+@pytest.mark.parametrize("text", ["1.000", "10.000", "1.000.000", "-1.000"])
+@pytest.mark.parametrize("field", ["steps", "depth"])
+def test_a_point_that_may_part_groups_is_refused_in_a_whole_number(field: str, text: str) -> None:
+    with pytest.raises(ValidationError, match="integer"):
+        Fields.model_validate({field: Typed(text)})
+
+
+def test_other_points_are_those_of_numbers() -> None:
+    for text in ("64", "64.0", "064", "64.00", "6.4e1"):
+        assert Fields.model_validate({"depth": Typed(text)}).depth == 64
+    assert Fields.model_validate({"rate": Typed("1.000")}).rate == 1
+    assert Fields.model_validate({"steps": 1.000}).steps == 1  # a number of a file is a number
 
 
 @given(st.lists(st.text(min_size=1), min_size=1))
