@@ -1,29 +1,35 @@
 """The commands on parallel corpora: what there is, how it is made, and whether a file is sound."""
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from harness.cli_schemes import JsonOption
-from harness.errors import ConfigError, did_you_mean
+from harness.errors import ConfigError
 
 if TYPE_CHECKING:
-    from harness.data.corpora.hub import Source
     from harness.data.corpora.tables import Corpus
 
 app = typer.Typer(
     help="Parallel corpora: list, build, check.", no_args_is_help=True, rich_markup_mode=None
 )
 
+
+def _home(path: Path | None) -> Path | None:
+    """A path that no shell has seen, as from the environment, may begin with ~."""
+    from harness.data.files import expanded
+
+    return path and expanded(path)
+
+
 DataOption = Annotated[
-    Path, typer.Option("--data", envvar="HARNESS_DATA", help="folder of corpora")
+    Path,
+    typer.Option("--data", envvar="HARNESS_DATA", callback=_home, help="folder of corpora"),
 ]
 CorpusName = Annotated[str, typer.Argument(metavar="NAME")]
 DATA = Path("data")
-HELP_BUILDERS = {"help-de-en": "german_english", "help-multi": "multilingual"}
 
 
 @app.command("list")
@@ -45,7 +51,8 @@ def list_(as_json: JsonOption = False, data: DataOption = DATA) -> None:
 def build(
     name: CorpusName,
     from_: Annotated[
-        Path | None, typer.Option("--from", help="root or .deb files of LibreOffice's help")
+        Path | None,
+        typer.Option("--from", callback=_home, help="root or .deb files of LibreOffice's help"),
     ] = None,
     hub: Annotated[
         str | None, typer.Option("--hub", metavar="DATASET", help="on the hub, or a path")
@@ -63,15 +70,33 @@ def build(
             help="or files of the dataset; train=train,valid=validation,test=test",
         ),
     ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pairs", metavar="[SPLIT=]FILE,FILE", help="a sentence a line: train.de,train.en"
+        ),
+    ] = None,
+    tmx: Annotated[
+        Path | None,
+        typer.Option("--tmx", metavar="FILE", callback=_home, help="a translation memory"),
+    ] = None,
+    hold_out: Annotated[
+        str | None,
+        typer.Option("--hold-out", metavar="SPLIT=N,...", help="test=1000,valid=1000 of train"),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace another content")] = False,
     data: DataOption = DATA,
 ) -> None:
-    """Make the file of a corpus from LibreOffice's help, or from a dataset on the hub."""
-    from harness.data.corpora import listing, tables
+    """Make the file of a corpus: from LibreOffice's help, from a dataset on the hub, or from files
+    of your own."""
+    from harness.data.corpora import building, listing, tables
 
-    source = _source(name, hub, config, revision, columns, splits)
+    wanted = building.Wanted(
+        *(name, from_, hub, config, revision, columns, splits, pairs or (), tmx, hold_out)
+    )
+    builder = building.builder(wanted)
     path = listing.place(name, data)  # before work is spent
-    corpus, origin = _built(name, from_, source)
+    corpus, origin = builder()
     sha = tables.digest(corpus.columns, corpus.splits)
     if path.exists() and _sha(path) == sha:
         typer.echo(f"{path}: is there already, with the same content")
@@ -80,7 +105,7 @@ def build(
     else:
         tables.write(path, corpus.columns, corpus.splits)
         typer.echo(f"{path}: from {origin}")
-    _print_counts(corpus)
+    _print_counts(corpus, path)
     typer.echo(f"sha        {corpus.sha}")
     if listing.known_sha(name) not in ("", sha):
         typer.echo(
@@ -100,11 +125,13 @@ def check(
     """Read a corpus wholly and say what is in it. NAME may be a path."""
     from harness.analysis.report import text
     from harness.data.corpora import listing, tables
+    from harness.data.translation.languages import tokenizers
 
     path = listing.locate(name, data)
     corpus = tables.read(path)
     typer.echo(path)
-    _print_counts(corpus)
+    _print_counts(corpus, path)
+    typer.echo(f"BLEU by    {tokenizers(corpus.columns)}")
     typer.echo(f"lost       {listing.lost_share(corpus):.4%} of characters (U+FFFD, controls)")
     known = listing.known_sha(listing.named(path))
     verdict = (
@@ -144,59 +171,11 @@ def _print_task(config: Path, path: Path) -> None:
         )
 
 
-def _source(
-    name: str,
-    dataset: str | None,
-    config: str | None,
-    revision: str | None,
-    columns: str | None,
-    splits: str | None,
-) -> "Source | None":
-    """What to read from the hub; None for help. ConfigError for a name or options that do not go
-    together."""
-    from harness.data.corpora import hub, listing
-
-    if dataset is None:
-        if config or revision or columns or splits:
-            raise ConfigError(
-                "--config, --revision, --columns and --splits: of which dataset? add --hub"
-            )
-        if name not in HELP_BUILDERS and hub.preset(name) is None:
-            hint = did_you_mean(name, listing.KNOWN)
-            raise ConfigError(f"unknown corpus '{name}'{hint}; for one of your own add --hub")
-        return hub.preset(name)
-    taken = {*listing.KNOWN, *(known.file for known in listing.KNOWN.values())}
-    if name in taken or hub.preset(name):
-        raise ConfigError(f"{name}: is the name of another corpus; choose your own for --hub")
-    if not re.fullmatch(r"\w[\w.+-]*", name):
-        raise ConfigError(f"'{name}': not a name for a file; use letters, digits, '-' and '_'")
-    if not dataset or columns is None:
-        raise ConfigError(f"{name}: --hub needs a dataset and --columns, as de=translation.de,...")
-    named = hub.parsed("--columns", columns)
-    if len(named) < 2 or "split" in named:
-        raise ConfigError("--columns: two or more are needed, none of them named 'split'")
-    theirs = hub.parsed("--splits", splits) if splits else hub.THEIRS
-    return hub.Source(dataset, named, theirs, config, revision)
-
-
-def _built(name: str, folder: Path | None, source: "Source | None") -> "tuple[Corpus, str]":
-    if source is not None:
-        from harness.data.corpora.hub import fetch
-
-        if folder is not None:
-            raise ConfigError(f"{name}: --from is for LibreOffice's help; leave it out")
-        return fetch(name, source)
-    from harness.data.corpora import help
-
-    where = folder or Path("/")
-    return getattr(help, HELP_BUILDERS[name])(where), f"LibreOffice's help in {where}"
-
-
 def _sha(path: Path) -> str:
     """SHA-256 of a file that is there, empty where it is broken."""
     import hashlib
 
-    from harness.data.corpora.tables import unpacked
+    from harness.data.files import unpacked
 
     try:
         return hashlib.sha256(unpacked(path)).hexdigest()
@@ -204,12 +183,15 @@ def _sha(path: Path) -> str:
         return ""
 
 
-def _print_counts(corpus: "Corpus") -> None:
+def _print_counts(corpus: "Corpus", path: Path) -> None:
+    from harness.data.corpora import markup
     from harness.data.corpora.listing import pairs as counted
 
     pairs = ", ".join(f"{split} {count}" for split, count in counted(corpus).items())
     left_out = ", ".join(f"{reason} {count}" for reason, count in corpus.left_out.items())
     typer.echo(f"pairs      {pairs}\nleft out   {left_out or 'none'}")
+    for note in markup.notes(path):
+        typer.echo(f"markup     {note}")
 
 
 def _cell(value: Any) -> str:

@@ -27,13 +27,15 @@ def table(
 
     if form not in report.FORMATS:
         raise ConfigError(f"--format: unknown format '{form}'{did_you_mean(form, report.FORMATS)}")
-    at_hand = Results(results, named_plan(study, set_, only, name, results))
+    plan = named_plan(study, set_, only, name, results)
+    at_hand = Results(results, plan)
     found = at_hand.table()
     axes = [*(axis for axis in found.axes if axis != "seed"), *found.tuned]
     metrics = report.metric_columns(found, metric or [])
     points = statistics.points(found, metrics=metrics)
     typer.echo(report.show(points, axes, form, metrics), nl=False)
-    for note in [*report.unlearned(found), *at_hand.outdated()]:
+    notes = [*report.unlearned(found), *report.guessed_targets(found, plan.cells)]
+    for note in [*notes, *at_hand.outdated()]:
         typer.echo(note, err=True)
 
 

@@ -3,7 +3,9 @@
 A TOML number is a number and its text is not; on the command line all is text, marked as Typed.
 """
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -46,8 +48,10 @@ def _reader(
 ) -> Any:
     def check(value: Any) -> Any:
         read = number(value)
+        grouped = whole and isinstance(value, Typed) and DOTTED.fullmatch(value)
         fits = (
             read is not None
+            and not grouped
             and (read > low if open_low else read >= low)
             and read < high
             and not (whole and read != int(read))
@@ -59,6 +63,7 @@ def _reader(
     return BeforeValidator(check)
 
 
+DOTTED = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")  # 1.000: a thousand, or one?
 LARGEST = 2**63  # beyond it an integer fits no table
 
 
@@ -120,17 +125,97 @@ def _plain(value: Any) -> str:
     return repr(str(value)) if isinstance(value, str) else repr(value)
 
 
-def read_list(text: str) -> list[Typed]:
-    """The values of 'v,v' on a command line; commas within brackets and braces do not part them."""
-    values, depth, word = [], 0, ""
-    for letter in text:
-        depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth == 0:
-            values.append(word)
+STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+GROUPED = re.compile(r"(?<![\w.])[1-9]\d*(?:,\d+)*?,0\d+(?!\w)")
+GROUPS = re.compile(r"[+-]?([1-9]\d{0,2}),(\d{3})(?:,\d{3})*(?:\.\d*)?")
+DECIMAL = re.compile(r"[+-]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)?")
+PADDED = re.compile(r"(?<![\w.])\d+,0\d+(?!\w)")
+APART = 8  # a list whose second number is more than so many times the first is rarely meant
+
+
+def read_list(text: str, *, real: bool = False) -> list[Typed]:
+    """The values of 'v,v' on a command line, as `split_list` parts them.
+
+    A value in double quotes is a JSON string and stands for its text: `"a,b.txt"`. A comma between
+    digits, without a space, that may belong to one number is refused with ConfigError:
+
+    - before a group of digits that begins with 0, behind whole numbers of which the first of all
+      values does not: 1,000; 3,064; 1,00,000; but not 01,12,02;
+    - if all is groups of three digits behind the first, which does not begin with 0, and the second
+      is more than 8 times the first: 1,500; 16,384; but not 64,128;
+    - in a field that holds a `real` number, if all is two whole numbers (1,0; 0,5; 1,5e-3; also
+      1.000,5), before a group that begins with 0 (0,05,0,1), or if whole numbers repeat one
+      (0,5,0,7).
+
+    With a space behind the comma they are several values: '1, 0'.
+    """
+    words = split_list(text)
+    bare = ",".join("_" if "," in word else word for word in words).strip()
+    groups = GROUPS.fullmatch(bare)
+    far = groups is not None and int(groups[2]) > APART * int(groups[1])
+    repeat = all(map(str.isdecimal, words)) and len({*words}) < len(words)
+    decimal = real and (DECIMAL.fullmatch(bare) or PADDED.search(bare) or repeat)
+    padded = re.match(r"0\d", bare)
+    if far or decimal or (GROUPED.search(bare) and not padded):
+        forms = [bare.replace(",", "")] if groups else []
+        forms += [bare.replace(".", "").replace(",", ".")] if decimal and len(words) == 2 else []
+        form = f"as {' or '.join(forms)}" if forms else "without a comma"
+        apart = ", ".join(map(str.strip, words))
+        raise ConfigError(
+            f"'{text}': one number or several values? write one {form}, several as '{apart}'"
+        )
+    return [Typed(unquoted(word)) for word in words]
+
+
+def split_list(text: str) -> list[str]:
+    """The words between commas; commas within brackets, braces and double quotes part nothing.
+
+    A quote counts at the beginning of a word, or within brackets. ConfigError for an empty word,
+    and for a bracket or quote without its partner.
+    """
+    words, depth, lone, word, at = [], 0, False, "", 0
+    while at < len(text):
+        letter = text[at]
+        quoted = letter == '"' and (depth or not word.strip())
+        if quoted and not (string := STRING.match(text, at)):
+            raise ConfigError(f"'{text}': a quote without its end; write \"a,b\"")
+        piece = string[0] if quoted and string else letter
+        at += len(piece)
+        depth += (piece in ("[", "{")) - (piece in ("]", "}"))
+        lone |= depth < 0
+        if piece == "," and depth == 0:
+            words.append(word)
             word = ""
         else:
-            word += letter
-    values.append(word)
-    if any(not value.strip() for value in values):
+            word += piece
+    words.append(word)
+    if (depth or lone) and "," in text:
+        raise ConfigError(f"'{text}': a bracket without its partner; write such text as \"a[,b\"")
+    if not all(map(str.strip, words)):
         raise ConfigError(f"'{text}': an empty value; write v or v,v")
-    return [Typed(value.strip()) for value in values]
+    return words
+
+
+def unquoted(word: str) -> str:
+    """The text of a word; ConfigError if it begins with a quote and is not a JSON string."""
+    word = word.strip()
+    if not word.startswith('"'):
+        return word
+    try:
+        return str(json.loads(word))
+    except ValueError:
+        raise ConfigError(
+            f"'{word}': not a JSON string; write \\\\ for \\ and nothing behind the quotes"
+        ) from None
+
+
+def write_list(values: Iterable[str]) -> str:
+    """The text that `read_list` reads as these values."""
+    return ", ".join(value if _is_bare(value) else json.dumps(value) for value in values)
+
+
+def _is_bare(value: str) -> bool:
+    try:
+        return [unquoted(word) for word in split_list(value)] == [value]
+    except ConfigError:
+        return False

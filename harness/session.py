@@ -199,11 +199,14 @@ class Session:
             except ConfigError as error:
                 raise ConfigError(f"{shown(self.plan.source)}: {error}") from None
             if isinstance(options, Translation):
+                from harness.data.translation.languages import guessed
                 from harness.data.translation.task import Parallel  # tokenizers, scipy
 
                 assert isinstance(task, Parallel)
                 if task.filtered:
                     notes[f"{options.corpus}: left out {task.filtered}"] = None
+                said = guessed(target for _, target in task.directions)
+                notes |= dict.fromkeys(f"{options.corpus}: {note}" for note in said)
         for c in {(c.scheme, c.canonical_options): c for c in configs}.values():
             stack: Literal["encoder", "decoder"] = "encoder" if c.model.encoders else "decoder"
             place = Place("self", stack, 1, c.model.encoders, c.model.decoders)

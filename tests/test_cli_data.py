@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from harness.cli import app
+from harness.data import files
 from harness.data.corpora import listing, tables
 from harness.errors import ConfigError
 from tests import parallel
@@ -75,6 +76,7 @@ def test_build_writes_a_file_that_list_and_check_know(help_folder: Path, tmp_pat
         str(path),
         "pairs      train 1, valid 1, test 1",
         "left out   none",
+        "BLEU by    src 13a (no language code), tgt 13a (no language code)",
         "lost       0.0000% of characters (U+FFFD, controls)",
         f"sha        {sha} (not the known one)",
         "words  5 %  50 %  95 %  100 %  texts",
@@ -116,7 +118,7 @@ def test_an_unpacked_file_is_known_for_the_same_content(help_folder: Path, tmp_p
     words = ("build", "help-de-en", "--from", help_folder, "--data", tmp_path)
     said(*words)
     packed = tmp_path / "deu-eng.tsv.gz"
-    (tmp_path / "deu-eng.tsv").write_bytes(tables.unpacked(packed))
+    (tmp_path / "deu-eng.tsv").write_bytes(files.unpacked(packed))
     packed.unlink()
     assert "deu-eng.tsv: is there already, with the same content" in said(*words)
     assert not packed.exists()
@@ -132,6 +134,54 @@ def test_a_corpus_of_ones_own_is_built_from_local_files(tmp_path: Path) -> None:
     out = said(*words, "--data", tmp_path)
     assert out.startswith(f"{tmp_path / 'mine.tsv.gz'}: from {source}\npairs      train 2, valid 1")
     assert tables.read(tmp_path / "mine.tsv.gz").splits["test"] == [("word 3", "wort 3")]
+
+
+def test_a_corpus_of_ones_own_is_built_from_files_of_sentences(tmp_path: Path) -> None:
+    (tmp_path / "all.de").write_text("".join(f"wort {i}\n" for i in range(20)))
+    (tmp_path / "all.en").write_text("".join(f"word &amp; {i}\n" for i in range(20)))
+    words = ("build", "mine", "--pairs", f"{tmp_path}/all.de,{tmp_path}/all.en", "--data", tmp_path)
+    out = said(*words, "--hold-out", "test=4,valid=3").splitlines()
+    path = tmp_path / "mine.tsv.gz"
+    assert out == [
+        f"{path}: from {tmp_path}/all.de, {tmp_path}/all.en",
+        "pairs      train 13, valid 3, test 4",
+        "left out   none",
+        "markup     20 lines with entities, the first is line 2: '&amp;'",
+        f"sha        {tables.read(path).sha}",
+    ]
+    checked = said("check", "mine", "--data", tmp_path).splitlines()
+    assert checked[3:5] == [out[3], "BLEU by    de 13a, en 13a"]
+    for side in ("all.de", "all.en"):
+        lines = (tmp_path / side).read_text().splitlines(keepends=True)
+        (tmp_path / side).write_text("".join(reversed(lines)))
+    assert "another content" in refusal(*words, "--hold-out", "test=4,valid=3")
+    held = tables.read(path).splits
+    said(*words, "--hold-out", "test=4,valid=3", "--force")
+    again = tables.read(path).splits
+    assert (again["test"], again["valid"]) == (held["test"], held["valid"])
+    assert again["train"] == held["train"][::-1]
+
+
+def test_a_corpus_of_ones_own_is_built_from_a_translation_memory(tmp_path: Path) -> None:
+    units = "".join(
+        f'<tu><tuv xml:lang="th"><seg>ก{i}</seg></tuv>'
+        f'<tuv xml:lang="de"><seg>k {i}</seg></tuv></tu>'
+        for i in range(5)
+    )
+    (tmp_path / "a.tmx").write_text(f"<tmx><body>{units}</body></tmx>")
+    words = ("build", "mine", "--tmx", tmp_path / "a.tmx", "--data", tmp_path)
+    out = said(*words, "--hold-out", "valid=1", "--columns", "src=de,th=th")
+    assert "train 4, valid 1, test 0" in out
+    assert tables.read(tmp_path / "mine.tsv.gz").columns == ("src", "th")
+
+
+def test_pairs_of_a_dataset_are_held_out_too(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    rows = "".join(f"wort {i},word {i}\n" for i in range(9))
+    (tmp_path / "set" / "train.csv").write_text(f"de,en\n{rows}")
+    words = ("build", "mine", "--hub", tmp_path / "set", "--columns", "de=de,en=en")
+    out = said(*words, "--hold-out", "valid=2,test=3", "--data", tmp_path)
+    assert "train 4, valid 2, test 3" in out
 
 
 def test_list_shows_a_broken_file_with_its_error_and_all_known_corpora(tmp_path: Path) -> None:
@@ -180,6 +230,33 @@ def test_list_shows_a_broken_file_with_its_error_and_all_known_corpora(tmp_path:
             ["build", "mine", "--hub", "x", "--columns", "a=a"],
             "--columns: two or more are needed, none of them named 'split'",
         ),
+        (
+            ["build", "mine", "--pairs", "a.de,a.en", "--tmx", "a.tmx"],
+            "--pairs and --tmx: a corpus has one source; keep one of them",
+        ),
+        (
+            ["build", "mine", "--pairs", "a.de,a.en", "--columns", "a=a,b=b"],
+            "--columns: the endings of the files name them; rename the files",
+        ),
+        (
+            ["build", "mine", "--tmx", "a.tmx", "--splits", "train=train"],
+            "--config, --revision and --splits: are for --hub, not for --tmx",
+        ),
+        (
+            ["build", "multi30k", "--hold-out", "test=9"],
+            "--hold-out: of which pairs? add --hub, --pairs or --tmx",
+        ),
+        *(
+            (
+                ["build", "mine", "--pairs", "a.de,a.en", "--hold-out", text],
+                f"--hold-out {text}: expected test=N,valid=N or one of them; N is a whole number",
+            )
+            for text in ("test", "test=0", "test=1,000", "dev=9", "test=1,test=2", "train=9", "")
+        ),
+        (
+            ["build", "help-de-en", "--pairs", "a.de,a.en"],
+            "help-de-en: is the name of another corpus; choose your own for --pairs",
+        ),
         (["check", "nowhere.tsv"], "nowhere.tsv: cannot be read (No such file or directory)"),
     ],
 )
@@ -221,6 +298,18 @@ def test_check_of_a_broken_file_exits_with_2_and_one_line(tmp_path: Path) -> Non
     )
 
 
+def test_a_tilde_in_the_environment_is_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    parallel.write(tmp_path)
+    for words, variable in ((["--data=~"], "elsewhere"), ([], "~")):
+        monkeypatch.setenv("HARNESS_DATA", variable)
+        assert said("check", "toy", *words).startswith(str(tmp_path / "toy.tsv"))
+    monkeypatch.setenv("HARNESS_DATA", "~nobody-here")
+    assert refusal("list").startswith("~nobody-here: ")
+
+
 def test_a_full_disk_leaves_no_part_of_a_file(
     help_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,14 +343,18 @@ def test_run_says_once_for_a_corpus_what_its_filters_leave_out(
     places = [f"--{each}={tmp_path / each}" for each in ("state", "results")]
     words = ["run", str(tmp_path / "study.py"), "--dry-run", f"--data={tmp_path}", *places]
     whole = CliRunner().invoke(app, words)
-    assert whole.stderr == "2 of 2 cells would run\n"
+    tokenizer = (
+        "toy: BLEU into 'tgt' is by sacrebleu's tokenizer 13a, made for European languages; "
+        "name its column by a language code, as de, zho, th or pt-BR\n"
+    )
+    assert whole.stderr == f"{tokenizer}2 of 2 cells would run\n"
     with path.open("a") as file:
         file.write(f"\ntrain\t{'Felder ' * 13}\tfields\ntest\t{'%' * 2000}\tfields\n")
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0
     assert done.stderr == (
         "toy: left out 1 empty line, 1 train pairs of more than 12 words, "
-        "1 test pairs of more than 1024 tokens\n2 of 2 cells would run\n"
+        f"1 test pairs of more than 1024 tokens\n{tokenizer}2 of 2 cells would run\n"
     )
 
 

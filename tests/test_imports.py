@@ -29,6 +29,7 @@ CONTAINED = {
     "mlflow": {"sweep/tracking"},
     "ray": {"sweep/cluster"},
     "tokenizers": {"data/translation/pieces"},
+    "langcodes": {"data/translation/languages"},
     "sacrebleu": {"data/translation/scores"},
     "matplotlib": {"analysis"},
     "typer": {"cli", "cli_data", "cli_results", "cli_schemes", "options"},

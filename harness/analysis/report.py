@@ -4,15 +4,18 @@ import csv
 import inspect
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from harness.data.translation.languages import guessed
+from harness.data.translation.options import ANY, Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.results.columns import OUTCOMES
 from harness.results.store import Table
 from harness.schemes import FAMILIES, Learned, Scheme, all_schemes, find, places
+from harness.sweep.plan import Cell
 
 # The model that added parameters are counted in; its norms are LayerNorms.
 REFERENCE_WIDTH, REFERENCE_HEADS, REFERENCE_FFN = 64, 4, 256
@@ -63,6 +66,16 @@ def unlearned(table: Table) -> list[str]:
         f"translation of the nearest training source ({signature})"
         for copied, nearest, signature in found.itertuples(index=False)
     ]
+
+
+def guessed_targets(table: Table, cells: Iterable[Cell]) -> list[str]:
+    """In words, how BLEU was computed into targets whose names are no language codes. Those of
+    'en>*' are known to the corpus alone: `harness run` names them."""
+    if "metric_bleu" not in table.runs:
+        return []
+    tasks = [cell.config.data for cell in cells]
+    written = (d for task in tasks if isinstance(task, Translation) for d in task.directions)
+    return guessed(target for d in written if (target := d.split(">")[1]) != ANY)
 
 
 def _plain(value: object) -> str:

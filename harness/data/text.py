@@ -4,9 +4,7 @@
 this harness has; `text` reads files that the user names.
 """
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.util import find_spec
@@ -16,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from harness.data.arrays import IGNORE, MASK, SPECIALS, UNKNOWN, Array, Arrays, generator
+from harness.data.files import decoded, expanded, shown, unpacked
 from harness.errors import ConfigError
 from harness.fields import Positive, Strict
 
@@ -31,7 +30,8 @@ class CodeText(Strict):
 
 
 class Text(Strict):
-    """Characters of the user's files; folders and patterns are searched, .gz is unpacked."""
+    """Characters of the user's files; .gz is unpacked. Folders and patterns are searched for files
+    that are not hidden."""
 
     name: Literal["text"]
     path: str
@@ -115,14 +115,17 @@ def _paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
         torch = find_spec("torch")
         assert torch is not None and torch.origin is not None
         return tuple(sorted((Path(torch.origin).parent / "nn" / "modules").glob("*.py")))
-    path = Path(options.path).expanduser()
+    try:
+        path = expanded(Path(options.path))
+    except ConfigError as error:
+        raise ConfigError(f"data.path: {error}") from None
     root = Path(path.anchor) if path.is_absolute() else data
     pattern = str(path.relative_to(root)) if path.is_absolute() else str(path)
     named = root / pattern
     if named.is_file():
         return (named,)
     found = named.rglob("*") if named.is_dir() else root.glob(pattern)
-    paths = tuple(sorted(path for path in found if path.is_file()))
+    paths = tuple(shown(found, root, pattern))
     if not paths:
         raise ConfigError(
             f"data.path: no file at '{options.path}' in '{data}'; name a file, folder or pattern"
@@ -137,13 +140,7 @@ def _files(paths: tuple[Path, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=512)
 def _read(path: Path, changed: int, size: int) -> str:
     """The text of a file; `changed` and `size` tell a new content from one that was read before."""
-    try:
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; convert the file") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); name a whole file") from None
+    return decoded(path, unpacked(path))
 
 
 def _encode(text: Iterable[str], letters: dict[str, int]) -> Array:

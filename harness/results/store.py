@@ -68,8 +68,8 @@ class Results:
         return FileLock(self.folder / ".lock")
 
     def rows(self, digests: Digests | None = None) -> dict[str, Row]:
-        """Rows of the plan's cells by run_id, including retired ones, whose scheme is defined as it is
-        now. With `digests`, only rows of the corpora at hand."""
+        """Rows of the plan's cells by run_id, also from retired.csv, whose scheme is still defined as
+        it was. With `digests`, only rows of the corpora at hand."""
         found: dict[str, Row] = {}
         for r in self._on_file():
             key = r["run_id"]

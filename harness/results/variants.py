@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError, did_you_mean
+from harness.fields import write_list
 from harness.results import rows
 from harness.results.columns import REUSED, Row
 from harness.results.files import replace
@@ -81,7 +82,7 @@ def hint(folder: Path, plan: Plan) -> str:
         origin = _origin(path) or {}
         if origin.get("study") != plan.study or path.name == plan.name:
             continue
-        sets = tuple(f"{axis}={','.join(values)}" for axis, values in origin["set"].items())
+        sets = tuple(f"{axis}={write_list(values)}" for axis, values in origin["set"].items())
         invocation = changed(plan.invocation, sets=sets, only=(), name=origin.get("name", ""))
         commands.append(f"'{invocation.command('table')}'")
     more = ", ..." if len(commands) > HINTS else ""

@@ -8,7 +8,7 @@ from typing import Any
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import read_list
 from harness.sweep.plan import LONGEST_NAME, Cell, short, spelled, spelling
-from harness.training.config import parse, with_value
+from harness.training.config import holds_real, parse, with_value
 
 
 def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -20,7 +20,10 @@ def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"{option} {text}: expected path=v or path=v,v")
         if path in found:
             raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
-        found[path] = list(read_list(values))
+        try:
+            found[path] = list(read_list(values, real=holds_real(path)))
+        except ConfigError as error:
+            raise ConfigError(f"{option} {path}: {error}") from None
     return found
 
 

@@ -15,7 +15,7 @@ from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
-from harness.schemes import Family, Scheme, find, wiring_digest
+from harness.schemes import Family, Scheme, all_schemes, find, wiring_digest
 
 PROTOCOL = 1  # raised when the training loop's numbers change
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
@@ -241,6 +241,22 @@ def _known_fields(given: Mapping[str, Any]) -> dict[str, Iterable[str]]:
     data = given.get("data")
     task = TASKS.get(str(data.get("name"))) if isinstance(data, Mapping) else None
     return known | {"": Config.model_fields, "data": task.model_fields if task else ()}
+
+
+def holds_real(path: str) -> bool:
+    """Whether a field, or an option of any scheme, holds a real number. False for unknown paths."""
+    section, _, name = path.partition(".")
+    if section == "scheme_options":
+        return any(isinstance(each.options.get(name), float) for each in all_schemes().values())
+    field = Config.model_fields.get(section)
+    kinds = [*TASKS.values()] if section == "data" else [field.annotation] if field else []
+    return any(
+        isinstance(kind, type)
+        and issubclass(kind, Strict)
+        and name in kind.model_fields
+        and kind.model_fields[name].annotation is float
+        for kind in kinds
+    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,17 +1,27 @@
 """What `harness show` counts without building a model, against models that are built."""
 
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from harness.analysis.report import added_parameters, metric_columns, show, unlearned
+from harness.analysis.report import (
+    added_parameters,
+    guessed_targets,
+    metric_columns,
+    show,
+    unlearned,
+)
 from harness.analysis.statistics import points
 from harness.errors import ConfigError
 from harness.model.transformer import Transformer
 from harness.results.store import Table
 from harness.schemes import Learned, Place, Wiring, all_schemes, find, on, registry, scheme
+from harness.sweep.plan import Cell
+from harness.training.config import parse, read_toml, with_value
 
+ROOT = Path(__file__).parents[2]
 FAMILIES = {"encoder": (3, 0), "decoder": (0, 3), "encoder_decoder": (2, 3)}
 
 
@@ -82,6 +92,20 @@ def test_a_table_shows_metrics_with_their_intervals_when_asked() -> None:
     with pytest.raises(ConfigError) as error:
         metric_columns(table, ["bleau"])
     assert str(error.value) == "--metric: mine has no metric 'bleau' (did you mean 'bleu'?)"
+
+
+def test_targets_that_are_no_language_codes_are_named_beside_their_scores() -> None:
+    table = translated()
+    config = with_value(read_toml(ROOT / "configs" / "translation.toml"), "seed", 0)
+    cells = [
+        Cell(parse(with_value(config, "data.directions", directions), "x"), ())
+        for directions in (["src>tgt"], ["src>tgt", "en>de", "en>*"])
+    ]
+    (note,) = guessed_targets(table, cells)
+    assert note.startswith("BLEU into 'tgt' is by sacrebleu's tokenizer 13a")
+    assert guessed_targets(table, cells[:0]) == []
+    without = table.runs.drop(columns="metric_bleu")
+    assert guessed_targets(Table("x", (), without, without, without), cells) == []
 
 
 def test_what_needs_no_learning_is_said_beside_translations_only() -> None:

@@ -217,6 +217,38 @@ def test_an_absolute_pattern_is_searched(corpus: Path, tmp_path_factory: pytest.
     assert text(elsewhere, "decoder", str(corpus / "*.txt")).sha == text(corpus, "decoder").sha
 
 
+def test_hidden_files_of_a_folder_or_pattern_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a" / ".git").mkdir(parents=True)
+    (tmp_path / "a" / "x.txt").write_text(story("abcdefgh", 2000))
+    sha = text(tmp_path, "decoder", "a").sha
+    (tmp_path / "a" / ".DS_Store").write_bytes(b"\0\0\0\1Bud1\xff")
+    (tmp_path / "a" / ".git" / "index.txt").write_text("DIRC" * 100)
+    (tmp_path / "a" / "._x.txt").write_bytes(b"\0\5\x16\7")
+    for path in ("a", "a/*", "a/**/*", str(tmp_path / "a"), str(tmp_path / "a" / "*.txt")):
+        assert text(tmp_path, "decoder", path).sha == sha
+    assert text(tmp_path, "decoder", "a/.git").sha != sha  # named, it is read
+
+
+def test_utf16_with_a_byte_order_mark_is_the_same_text(tmp_path: Path) -> None:
+    letters = story("abcdefgh", 2000)
+    for name, encoding in (("a", "utf-8"), ("b", "utf-16"), ("c", "utf-8-sig")):
+        (tmp_path / f"{name}.txt").write_text(letters, encoding=encoding)
+    first, *others = (text(tmp_path, "decoder", f"{name}.txt") for name in "abc")
+    for other in others:
+        assert other.sha == first.sha
+        assert equal(other.train(0, 0, 4), first.train(0, 0, 4))
+
+
+def test_a_path_from_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_text(story("abcdefgh", 2000))
+    there = text(Path("nowhere"), "decoder", "~/a.txt")
+    assert there.sha == text(tmp_path, "decoder", "a.txt").sha
+    said = refusal(tmp_path, "~nobody-here/a.txt")
+    assert said.startswith("data.path: ~nobody-here/a.txt: ")
+    assert said.endswith("; write the path out")
+
+
 def test_the_sha_is_of_the_characters_and_not_of_their_place(tmp_path: Path) -> None:
     one, same, other = (tmp_path / name for name in ("one.txt", "same.md", "other.txt"))
     one.write_text(story("abcdefgh", 2000))
@@ -273,12 +305,11 @@ def test_an_empty_folder_holds_no_file(tmp_path: Path) -> None:
 def test_a_file_that_is_not_utf8_is_refused_by_its_first_such_byte(tmp_path: Path) -> None:
     latin = tmp_path / "latin.txt"
     latin.write_bytes(b"caf\xe9 " * 500)
-    assert refusal(tmp_path, "latin.txt") == f"{latin}: byte 3 is not UTF-8; convert the file"
+    said = "line 1: byte 4 (0xe9) is not UTF-8; convert the file"
+    assert refusal(tmp_path, "latin.txt") == f"{latin}: {said}"
     with gzip.open(tmp_path / "latin.gz", "wb") as file:
         file.write(latin.read_bytes())
-    assert refusal(tmp_path, "latin.gz") == (
-        f"{tmp_path / 'latin.gz'}: byte 3 is not UTF-8; convert the file"
-    )
+    assert refusal(tmp_path, "latin.gz") == f"{tmp_path / 'latin.gz'}: {said}"
 
 
 @pytest.mark.parametrize("damage", ["truncated", "not gzip", "garbled"])

@@ -1,5 +1,6 @@
 """Study files, plans, and what a command line does to them."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,45 @@ def test_set_elsewhere_makes_a_variant_with_a_name_of_its_own(tmp_path: Path) ->
     assert variant.cells[0].key != plain.cells[0].key
 
 
+@pytest.mark.parametrize(
+    ("option", "number", "several"),
+    [
+        ("train.steps=1,000", "1000", "1, 000"),
+        ("train.steps=1,500", "1500", "1, 500"),
+        ("optim.clip=1,0", "1.0", "1, 0"),
+        ("optim.lr=0,001", "0.001", "0, 001"),
+        ("data.length_penalty=0,6", "0.6", "0, 6"),
+        ("scheme_options.share=0,25", "0.25", "0, 25"),
+    ],
+)
+def test_a_comma_that_may_be_within_a_number_is_refused(
+    tmp_path: Path, option: str, number: str, several: str
+) -> None:
+    path, _, value = option.partition("=")
+    said = message(str(study(tmp_path, '{"seed": [0]}')), [option])
+    assert said == (
+        f"--set {path}: '{value}': one number or several values? write one as {number}, several as "
+        f"'{several}'"
+    )
+
+
+def test_whole_numbers_between_commas_are_several(tmp_path: Path) -> None:
+    for values, axis in (("6,12", "model.depth"), ("1,0", "seed"), ("64,128", "train.steps")):
+        found = plan(tmp_path, '{"seed": [0]}', sets=[f"{axis}={values}"])
+        assert [str(c.config.at(axis)) for c in found.cells] == values.split(",")
+    clip = plan(tmp_path, '{"seed": [0]}', sets=["optim.clip=1, 0"])
+    assert [c.config.optim.clip for c in clip.cells] == [1, 0]
+
+
+def test_a_value_in_quotes_may_hold_a_comma_and_the_command_that_is_named_holds_it(
+    tmp_path: Path,
+) -> None:
+    sets = ["data.name=text", 'data.path="a,b.txt"']
+    found = plan(tmp_path, '{"seed": [0]}', sets=sets)
+    assert [c.config.at("data.path") for c in found.cells] == ["a,b.txt"]
+    assert [word for word in shlex.split(found.command) if "=" in word] == sets
+
+
 def test_only_chooses_cells_and_changes_no_identity(tmp_path: Path) -> None:
     axes = '{"scheme": ["post_norm", "rezero"], "model.depth": [1, 2], "seed": [0, 1]}'
     whole = plan(tmp_path, axes)
@@ -88,7 +128,7 @@ def test_only_chooses_cells_and_changes_no_identity(tmp_path: Path) -> None:
         ("model.depht=2", "--only model.depht: not an axis of mine (did you mean 'model.depth'?)"),
         ("model.depth=7", "--only model.depth=7: no cell has it (cells have: 1, 2)"),
         ("model.depth", "--only model.depth: expected path=v or path=v,v"),
-        ("model.depth=1,,2", "'1,,2': an empty value; write v or v,v"),
+        ("model.depth=1,,2", "--only model.depth: '1,,2': an empty value; write v or v,v"),
         ("model.depth=x", "--only model.depth: model.depth: expected a positive integer, got 'x'"),
     ],
 )

@@ -8,11 +8,12 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.data.corpora.tables import SPLITS, Corpus, Row, cell, digest, sifted
+from harness.data.corpora.tables import NOTHING, SPLITS, Corpus, Row, cell, collected
+from harness.data.files import expanded, shown
 from harness.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -76,34 +77,45 @@ def parsed(option: str, text: str) -> dict[str, str]:
     return names
 
 
-def fetch(name: str, source: Source) -> tuple[Corpus, str]:
+def fetch(name: str, source: Source, held: Mapping[str, int] = NOTHING) -> tuple[Corpus, str]:
     """The corpus, and in words what it was read from. ConfigError without `datasets`, without the
     internet, or where dataset, config, revision, split or column do not exist."""
     for split in source.splits:
         if split not in SPLITS:
             raise ConfigError(f"--splits: unknown split '{split}'{did_you_mean(split, SPLITS)}")
     try:
-        import datasets
+        import datasets.packaged_modules
     except ImportError:
         raise ConfigError(
             f"{name}: needs the datasets library; install it with: pip install '.[hub]'"
         ) from None
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    local = Path(source.dataset).expanduser()
+    local = expanded(Path(source.dataset)).absolute()  # a bare name may be the library's
+    if (
+        not local.exists()
+        and source.dataset in datasets.packaged_modules._PACKAGED_DATASETS_MODULES
+    ):
+        raise ConfigError(
+            f"{name}: '{source.dataset}' is a kind of files, not a dataset; "
+            "name OWNER/DATASET or a path"
+        )
+    if local.exists() and {*"*?["} & {*str(local)}:
+        raise ConfigError(
+            f"{name}: '{local}': the datasets library reads *, ? and [ as patterns; rename the path"
+        )
     if not local.exists() and (local.suffix in READERS or source.dataset[0] in "./~"):
         raise ConfigError(f"{name}: no file or folder '{source.dataset}'; name a dataset or a path")
-    left_out: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as cache:  # what was read from local files is not kept
         try:
             if local.exists():
-                origin = str(local)
+                origin = source.dataset
                 rows = _rows(name, source, local, {"cache_dir": cache})
             else:
                 revision = _resolved(source)
                 origin = f"{source.dataset}, revision {revision}"
                 rows = _rows(name, source, None, {"revision": revision})
-            splits = sifted(name, rows, left_out)
+            corpus = collected(name, tuple(source.columns), rows, held, Counter())
         except ConfigError:
             raise
         except Exception as error:
@@ -111,8 +123,6 @@ def fetch(name: str, source: Source) -> tuple[Corpus, str]:
             if line is None:
                 raise
             raise ConfigError(line) from None
-    columns = tuple(source.columns)
-    corpus = Corpus(columns, splits, dict(+left_out), digest(columns, splits)[:12])
     return corpus, origin
 
 
@@ -154,7 +164,8 @@ def _table(source: Source, local: Path | None, theirs: str, options: dict[str, A
     elif Path(theirs).suffix in READERS:
         files, split = f"{place}/{theirs}", "train"
     else:
-        form = _form({path.suffix for path in local.rglob("*")} & {*READERS}) if local else {}
+        files_there = shown(local.rglob("*"), local) if local else []
+        form = _form({path.suffix for path in files_there} & {*READERS})
         dataset = str(local or source.dataset)
         return load_dataset(dataset, source.config, split=theirs, **options, **form)
     suffix = Path(files).suffix
@@ -180,6 +191,8 @@ def _form(kinds: set[str]) -> dict[str, Any]:
 def _line(name: str, source: Source, error: Exception) -> str | None:
     """What the libraries mean, in one line; None for what is none of the user's doing."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "UnicodeDecodeError" in kinds | {type(error.__cause__).__name__}:
+        return f"{name}: {source.dataset}: holds text that is not UTF-8; convert its files"
     if kinds & {"TransportError", "ConnectionError"}:  # also where the library was told: offline
         return (
             f"{name}: needs the internet (the Hugging Face hub could not be reached); "

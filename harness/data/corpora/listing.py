@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.data.corpora.hub import preset
 from harness.data.corpora.tables import ENDINGS, SPLITS, Corpus, read
+from harness.data.files import expanded
 from harness.errors import ConfigError, did_you_mean
 
 UNKNOWN_LICENCE = "see the source"
@@ -62,10 +63,7 @@ def place(name: str, data: Path) -> Path:
 def locate(name: str, data: Path) -> Path:
     """The file of a corpus by name, or by a path from the folder of data or from here; ConfigError
     names the command that builds it."""
-    try:
-        path = Path(name).expanduser()
-    except RuntimeError as error:  # of a user who is not known
-        raise ConfigError(f"'{name}': {error}; write the path out") from None
+    path = expanded(Path(name))
     if name.endswith(ENDINGS) or len(path.parts) > 1:
         return data / path if (data / path).is_file() else path
     path = place(name, data)
@@ -139,7 +137,8 @@ def _row(name: str, data: Path) -> dict[str, Any]:
 
 
 def _files(data: Path) -> list[Path]:
-    return [path for ending in ENDINGS for path in data.glob(f"*{ending}")]
+    found = [path for ending in ENDINGS for path in data.glob(f"*{ending}")]
+    return [path for path in found if not path.name.startswith(".")]
 
 
 def _stem(path: Path) -> str:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # sacrebleu's; all others: 13a
-UNSPACED = {"zh", "ja"}  # languages without spaces between words
+from harness.data.translation.languages import spaced, tokenizer
+
 BATCH, BLOCK = 512, 100_000  # sentences asked for, and compared with, at a time
 
 
@@ -44,8 +44,8 @@ class HeldOut(NamedTuple):
         train: list[tuple[str, str]],
     ) -> "HeldOut":
         sources, references = [s for s, _ in pairs], [t for _, t in pairs]
-        spaced = _code(source) not in UNSPACED
-        found = nearest(sources, [s for s, _ in train], spaced=spaced) if train else []
+        known = [s for s, _ in train]
+        found = nearest(sources, known, spaced=spaced(source)) if train else []
         closest = [train[i][1] for i in found] or [""] * len(pairs)
         bleu = [score(said, references, target).bleu for said in (sources, closest)]
         return cls(source, target, group, pairs, *bleu)
@@ -55,7 +55,7 @@ def score(said: Sequence[str], references: Sequence[str], language: str) -> Scor
     """Corpus BLEU and chrF of translations into a language; zero where there are none."""
     from sacrebleu.metrics import BLEU, CHRF
 
-    bleu = BLEU(tokenize=TOKENIZERS.get(_code(language), "13a"))
+    bleu = BLEU(tokenize=tokenizer(language))
     if not said:
         return Score(0.0, 0.0, "")
     first = bleu.corpus_score(list(said), [list(references)])
@@ -103,8 +103,3 @@ def _counts(
     found = sparse.csr_array((ones, np.asarray(columns), np.asarray(ends)), shape=shape)
     found.sum_duplicates()
     return found
-
-
-def _code(language: str) -> str:
-    """'pt' of 'pt-BR' and 'pt_BR'."""
-    return language.replace("_", "-").split("-")[0].lower()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.data.arrays import BOS, EOS, IGNORE, PAD, Array, Arrays, generator
-from harness.data.corpora.tables import Corpus
+from harness.data.corpora.tables import Corpus, Row, alike
 from harness.data.translation.options import Translation, directions, load_corpus, low_resource
 from harness.data.translation.pieces import pieces_of
 from harness.data.translation.scores import HeldOut, Score, score
@@ -203,7 +203,10 @@ class Parallel:
         at = self._corpus.columns.index(source), self._corpus.columns.index(target)
         rows = self._corpus.splits.get(split, [])
         given = [(row[at[0]], row[at[1]]) for row in rows if row[at[0]] and row[at[1]]]
-        pairs = list(dict.fromkeys(given))  # rows may differ in other languages
+        first: dict[Row, Text] = {}  # of pairs that look the same: rows differ in other languages
+        for pair in given:
+            first.setdefault(alike(pair), pair)
+        pairs = list(first.values())
         self.left_out[f"{split} pairs repeated"] += len(given) - len(pairs)
         if most := self.options.max_words:
             short = [p for p in pairs if max(len(side.split()) for side in p) <= most]
@@ -211,8 +214,8 @@ class Parallel:
             pairs = short
         if split == "train":
             return pairs[: self.options.low_pairs] if (source, target) in self._low else pairs
-        trained = set(self._texts("train", source, target))
-        apart = [pair for pair in pairs if pair not in trained]
+        trained = set(map(alike, self._texts("train", source, target)))
+        apart = [pair for pair in pairs if alike(pair) not in trained]
         self.left_out[f"{split} pairs in training"] += len(pairs) - len(apart)
         return apart
 

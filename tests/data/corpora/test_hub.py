@@ -132,6 +132,53 @@ def test_a_path_that_is_not_there_is_not_asked_for_on_the_hub(dataset: str) -> N
     assert str(caught.value) == (f"mine: no file or folder '{dataset}'; name a dataset or a path")
 
 
+def test_a_bare_name_is_the_folder_and_not_a_reader_of_all_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        hub.fetch("mine", Source("csv", FLAT, SPLITS))
+    said = "mine: 'csv' is a kind of files, not a dataset; name OWNER/DATASET or a path"
+    assert str(caught.value) == said
+    write(tmp_path / "csv", "csv")
+    (tmp_path / "other").mkdir()
+    for split in SPLITS.values():
+        (tmp_path / "other" / f"{split}.csv").write_text(f"de,en\nFremd {split},Foreign {split}\n")
+    assert hub.fetch("mine", Source("csv", FLAT, SPLITS))[0].splits == EXPECTED
+
+
+def test_hidden_files_of_a_folder_are_neither_read_nor_decide_how(tmp_path: Path) -> None:
+    for split in SPLITS.values():
+        (tmp_path / f"{split}.csv").write_text(f"de,en\nNA {split},null\nnull,NA {split}\n")
+    before = hub.fetch("mine", Source(str(tmp_path), FLAT, SPLITS))[0]
+    assert before.splits["train"] == [("NA train", "null"), ("null", "NA train")]
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "train.json").write_text("{}")
+    (tmp_path / ".DS_Store").write_bytes(b"\0\1\xff")
+    (tmp_path / ".train.csv").write_text("de,en\nx,y\n")
+    assert hub.fetch("mine", Source(str(tmp_path), FLAT, SPLITS))[0] == before
+
+
+def test_a_path_that_the_library_would_take_for_a_pattern_is_refused(tmp_path: Path) -> None:
+    for name in ("x1.csv", "x[1].csv"):
+        (tmp_path / name).write_text("de,en\na,b\n")
+    path = tmp_path / "x[1].csv"
+    with pytest.raises(ConfigError) as caught:
+        hub.fetch("mine", Source(str(path), FLAT, SPLITS))
+    assert str(caught.value) == (
+        f"mine: '{path}': the datasets library reads *, ? and [ as patterns; rename the path"
+    )
+
+
+def test_a_table_that_is_not_utf8_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("de,en\nä,b\n", encoding="utf-16")
+    with pytest.raises(ConfigError) as caught:
+        hub.fetch("mine", Source(str(path), FLAT, SPLITS))
+    said = f"mine: {path}: holds text that is not UTF-8; convert its files"
+    assert str(caught.value) == said
+
+
 WORDS = ["NA", "null", "None", "nan", 'a "b', 'c" d', '"', "True"]
 
 

@@ -58,6 +58,7 @@ def test_a_row_counts_pairs_or_says_what_is_wrong(tmp_path: Path) -> None:
     tables.write(tmp_path / "own.tsv.gz", ("src", "tgt"), ROWS)
     (tmp_path / "bad.tsv").write_text("nothing\n")
     (tmp_path / "notes.txt").write_text("nothing\n")
+    (tmp_path / "._own.tsv.gz").write_bytes(b"\0\5")  # hidden: what a Mac leaves behind
     rows = {row["name"]: row for row in listing.rows(tmp_path)}
     assert [*rows] == [*listing.KNOWN, "bad", "own"]
     own = {"name": "own", "present": True, "where": str(tmp_path / "own.tsv.gz")}

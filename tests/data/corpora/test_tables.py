@@ -2,10 +2,13 @@
 
 import gzip
 import hashlib
+import re
+import unicodedata
 from pathlib import Path
 
 import pytest
 
+from harness.data import files
 from harness.data.corpora import tables
 from harness.errors import ConfigError
 
@@ -55,6 +58,63 @@ def test_windows_line_ends_and_a_byte_order_mark_change_no_cell(tmp_path: Path) 
     found = tables.read(file(tmp_path, windows, "windows.tsv"))
     assert found.columns == ("src", "tgt")
     assert found.splits == tables.read(file(tmp_path, SOUND)).splits
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_utf16_with_a_byte_order_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    mark = "\ufeff" if encoding.endswith("-be") else ""
+    found = tables.read(file(tmp_path, (mark + SOUND).encode(encoding)))
+    assert found.splits == tables.read(file(tmp_path, SOUND, "y.tsv")).splits
+
+
+SAME = {  # of "Grüße an Zoë" in normal form C
+    "normal form D": "Gru\u0308ße an Zoe\u0308",
+    "zero-width space": "Grüße\u200b an Zoë",
+    "word joiner and mark": "\ufeffGrüße an\u2060 Zoë\u200e",
+    "soft hyphen": "Grü\xadße an Zoë",
+    "spaces": "Grüße  an\xa0Zoë",
+    "variation selector": "Grüße an Zoë\ufe0f",
+}
+
+
+@pytest.mark.parametrize("spelling", SAME)
+def test_rows_that_look_the_same_are_repeated_or_in_training(tmp_path: Path, spelling: str) -> None:
+    plain, other = "Grüße an Zoë", SAME[spelling]
+    rows = f"train\t{plain}\tx\nvalid\t{other}\tx\ntest\t{other}\ty\ntest\t{plain}\ty\n"
+    corpus = tables.read(file(tmp_path, SOUND + rows))
+    assert corpus.left_out == {"repeated": 1, "in training": 1}
+    assert corpus.splits["valid"] == [("Nein.", "No.")]
+    assert corpus.splits["test"] == [(other, "y")]  # the first, as it is written
+
+
+def test_plain_characters_are_normal_whatever_stands_beside_them() -> None:
+    letters = [c for c in map(chr, range(0x110000)) if tables.PLAIN.fullmatch(c)]
+    assert len(letters) > 30_000
+    pairs = [unicodedata.decomposition(chr(i)).split() for i in range(0x110000)]
+    seconds = {chr(int(pair[1], 16)) for pair in pairs if len(pair) == 2 and pair[0][0] != "<"}
+    ignored = re.compile(f"[{tables.IGNORED}]")
+    for letter in letters:
+        assert unicodedata.is_normalized("NFC", letter) and not unicodedata.combining(letter)
+        assert letter not in seconds and not ignored.match(letter)
+        assert letter in " \t" or not letter.isspace()
+
+
+def test_rows_that_look_different_are_different(tmp_path: Path) -> None:
+    texts = ["x2", "x\u00b2", "X2", "x 2", "x2.", "\uff582", "x2\u0301"]
+    rows = "".join(f"train\t{text}\tx\n" for text in texts)
+    assert tables.read(file(tmp_path, SOUND + rows)).left_out == {}
+
+
+BLANK = ["\u200b", "\ufeff", "\u2060\u200d", "\xad", "\u3164", "\u2800", "\u034f", "\xa0", "\0\x1b"]
+
+
+@pytest.mark.parametrize("blank", BLANK, ids=ascii)
+def test_a_cell_without_a_visible_character_is_empty(tmp_path: Path, blank: str) -> None:
+    rows = f"split\ta\tb\tc\ntrain\tx\ty\t{blank}\ntrain\t{blank}\tz\t\nvalid\tu\tv\tw\n"
+    corpus = tables.read(file(tmp_path, rows))
+    assert corpus.splits["train"] == [("x", "y", "")]
+    assert corpus.left_out == {"no text": 1}
+    assert tables.cell(f" {blank}\t") == ""
 
 
 @pytest.mark.parametrize("odd", ["\0", "\f", "\u2028", "\x85", "\x1c", "\v", '"', "\r."])
@@ -224,7 +284,7 @@ def test_what_is_written_is_read_back_with_breaks_as_spaces(tmp_path: Path, name
     sha = tables.write(path, ("src", "tgt"), ROWS)
     corpus = tables.read(path)
     assert corpus.splits == ROWS | {"train": [("Ja.", "Yes. Indeed."), ("ä\u2028ö", "x")]}
-    assert sha == hashlib.sha256(tables.unpacked(path)).hexdigest()
+    assert sha == hashlib.sha256(files.unpacked(path)).hexdigest()
     assert sha == tables.digest(("src", "tgt"), ROWS)
     assert corpus.sha == sha[:12]
     assert [each.name for each in path.parent.iterdir()] == [name]

@@ -40,6 +40,7 @@ def test_bleu_is_the_product_that_papineni_defines() -> None:
     [
         *(("en", "13a"), ("tgt", "13a"), ("pt-BR", "13a"), ("pt_BR", "13a"), ("zha", "13a")),
         *(("zh-CN", "zh"), ("zh_CN", "zh"), ("ZH", "zh"), ("ja", "char"), ("ko_KR", "char")),
+        *(("zho_Hans", "zh"), ("cmn", "zh"), ("jpn", "char"), ("tha", "char"), ("lo", "char")),
     ],
 )
 def test_the_signature_names_how_words_were_told_apart(language: str, tokenizer: str) -> None:
@@ -114,3 +115,17 @@ def test_a_language_without_spaces_is_compared_by_characters() -> None:
     assert nearest(["关闭丙卯页"], [s for s, _ in pairs], spaced=False) == [13]
     assert nearest(["关闭丙卯页"], [s for s, _ in pairs]) == [0]
     assert test.nearest == score([pairs[13][1]], ["x"], "en").bleu
+
+
+@pytest.mark.parametrize(
+    "language", ["th", "km", "my", "lo", "jpn", "zho_Hans", "cmn", "yue", "bo"]
+)
+def test_a_language_without_spaces_is_scored_and_compared_by_characters(language: str) -> None:
+    """Of sixteen characters twelve are right, and no word, as spaces part them."""
+    references = ["".join(map(chr, range(start, start + 16))) for start in (0x4E00, 0x5E00)]
+    said = [f"{text[:12]}丿丿丿丿" for text in references]
+    assert score(said, references, "de").bleu == 0
+    assert score(said, references, language).bleu > 50
+    pairs = [("丿丿丿丿", "a"), (references[1], "b"), (references[0], "c")]
+    found = HeldOut.of(language, "en", "", [(said[0], "c c c c")], pairs)
+    assert found.nearest == score(["c"], ["c c c c"], "en").bleu

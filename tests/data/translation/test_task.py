@@ -197,6 +197,18 @@ def test_pairs_that_rows_of_more_languages_repeat_count_once_and_are_not_held_ou
     }
 
 
+def test_pairs_that_look_the_same_are_one_pair_and_not_held_out(tmp_path: Path) -> None:
+    rows = [
+        *("split\tde\ten\tfr", "train\tLösche alles\tx y\ta", "valid\tv v\tw w\tb"),
+        *("train\tLo\u0308sche alles\tx y\tc", "valid\tLo\u0308sche alles\tx y\td"),
+    ]
+    (tmp_path / "form.tsv").write_text("\n".join(rows), encoding="utf-8")
+    options = Translation(name="translation", corpus="form", directions=("de>en",), pieces=80)
+    task = load_parallel(options, tmp_path, 40)
+    assert task.sizes == {"train": 1, "valid": 1, "test": 0}
+    assert +task.left_out == {"train pairs repeated": 1, "valid pairs in training": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "length", "words"),
     [({}, 2, "train.length 2 and data.max_words 0"), ({"max_words": 2}, 40, "data.max_words 2")],
