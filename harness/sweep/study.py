@@ -14,7 +14,10 @@ from harness.fields import number, read_list
 from harness.sweep.plan import Cell, Plan, spelling, with_tuning
 from harness.training.config import parse, read_toml, with_value
 
-ROOT = Path(harness.__file__).resolve().parents[1]
+# The folder that holds studies/, configs/ and results/paper/: the repository, or what an installed
+# package has of it.
+_HERE = Path(harness.__file__).resolve().parent
+ROOT = _HERE / "_data" if (_HERE / "_data").is_dir() else _HERE.parent
 
 
 @dataclass(frozen=True)

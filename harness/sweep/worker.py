@@ -272,6 +272,8 @@ def commit() -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
 
+    if not (ROOT / ".git").exists():  # git would find that of a folder above
+        return ""
     try:
         head = git("rev-parse", "--short=12", "HEAD")
         changed = git("status", "--porcelain", "--", "harness", "studies", "configs")
