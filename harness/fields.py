@@ -5,6 +5,7 @@ A TOML number is a number and its text is not; on the command line all is text, 
 
 import math
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -24,8 +25,9 @@ class Strict(BaseModel):
 
 
 def number(value: Any) -> float | int | None:
-    """A finite number, from a number or from text typed on a command line; else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Typed):
+    """A finite number, from a number, NumPy's too, or from text typed on a command line; else
+    None."""
+    if isinstance(value, bool) or not isinstance(value, Real | Typed):
         return None
     if isinstance(value, Typed):
         try:
@@ -36,7 +38,9 @@ def number(value: Any) -> float | int | None:
             except ValueError:
                 return None
     try:
-        return value if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        return int(value) if isinstance(value, Integral) else float(value)
     except OverflowError:  # an integer beyond any float
         return None
 

@@ -1,5 +1,6 @@
 """Residual schemes as pure functions Place -> Wiring. No torch in this room."""
 
+from harness.schemes.options import Range
 from harness.schemes.registry import FAMILIES, Scheme, Status, all_schemes, find, scheme
 from harness.schemes.wiring import (
     Coefficient,
@@ -21,6 +22,7 @@ __all__ = [
     "Gain",
     "Learned",
     "Place",
+    "Range",
     "Scheme",
     "StackFacts",
     "Status",
