@@ -45,6 +45,11 @@ def number(value: Any) -> float | int | None:
         return None
 
 
+def plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as numbers and lists."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def _reader(
     words: str, low: float, *, whole: bool, open_low: bool = False, high: float = math.inf
 ) -> Any:

@@ -198,8 +198,11 @@ def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None
     told = [f"{failed[name]} {name}" for name in ("stalled", "diverged", "crashed") if failed[name]]
     assert progress[0].startswith(", ".join(["tiny: 4/4 cells", *told]))
     assert first.stderr.count("(ZeroDivisionError: no second layer); try again with --retry") == 2
-    assert call("run", "./tiny.py", "--dry-run").stderr == "0 of 4 cells would run\n"
-    assert call("run", "./tiny.py", "--dry-run", "--retry").stderr == "2 of 4 cells would run\n"
+    place = "tiny.py: scheme 'broken': decoder layer 2 of 2, self"
+    told = f"{place}: ZeroDivisionError: no second layer; such cells crash\n"
+    dry = ("run", "./tiny.py", "--dry-run")
+    assert call(*dry).stderr == f"{told}0 of 4 cells would run\n"
+    assert call(*dry, "--retry").stderr == f"{told}2 of 4 cells would run\n"
     call("run", "./tiny.py", code=1)  # not tried again
     assert [r["attempts"] for r in rows(tmp_path)[2:]] == ["1", "1"]
     call("run", "./tiny.py", "--retry", code=1)

@@ -1,7 +1,15 @@
 """Residual schemes as pure functions Place -> Wiring. No torch in this room."""
 
 from harness.schemes.options import Range
-from harness.schemes.registry import FAMILIES, Scheme, Status, all_schemes, find, scheme
+from harness.schemes.registry import (
+    FAMILIES,
+    USUAL_SIZES,
+    Scheme,
+    Status,
+    all_schemes,
+    find,
+    scheme,
+)
 from harness.schemes.wiring import (
     Coefficient,
     Family,
@@ -17,6 +25,7 @@ from harness.schemes.wiring import (
 
 __all__ = [
     "FAMILIES",
+    "USUAL_SIZES",
     "Coefficient",
     "Family",
     "Gain",

@@ -20,6 +20,12 @@ Status = Literal["paper", "code", "secondary", "own"]
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 STATUSES: tuple[Status, ...] = get_args(Status)
+# Encoder and decoder layers of the models that tables show.
+USUAL_SIZES: dict[Family, tuple[int, int]] = {
+    "encoder": (6, 0),
+    "decoder": (0, 6),
+    "encoder_decoder": (6, 6),
+}
 REHEARSED = 1000  # layers of a stack that are tried before a run
 
 REGISTRY: dict[str, "Scheme"] = {}
@@ -201,6 +207,8 @@ def _load_entry_points() -> None:
         before = dict(REGISTRY)
         try:
             point.load()
+            for name in REGISTRY.keys() - before.keys():
+                _show(REGISTRY[name])
         except (Exception, SystemExit) as error:  # another package's code, as a study is the user's
             for name in REGISTRY.keys() - before.keys():
                 # Another plug-in may name the same module: it is imported anew.
@@ -210,6 +218,13 @@ def _load_entry_points() -> None:
                 ": ".join(_origin(point)),
                 error if isinstance(error, ConfigError) else one_line(error),
             )
+
+
+def _show(rule: Scheme) -> None:
+    """ConfigError for a scheme that no table could show."""
+    for family in rule.families:
+        if flaw := rule.rehearse(*USUAL_SIZES[family], {}):
+            raise ConfigError(flaw)
 
 
 def _origin(point: EntryPoint) -> tuple[str, str]:

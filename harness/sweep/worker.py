@@ -4,6 +4,7 @@
 those that are killed.
 """
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -106,6 +107,7 @@ def work(
 
 
 def _work_in_pool(job: Job) -> None:
+    logging.getLogger("harness").setLevel(logging.ERROR)  # the command has warned
     try:
         work(job)
     except Exception as error:
