@@ -186,6 +186,18 @@ def test_a_clone_redraws_the_same_bytes_without_state(copy: Path, finished: Path
             assert (copy / path).read_bytes() == (finished / path).read_bytes()
 
 
+def test_workers_find_the_neighbour_that_a_study_imports(tmp_path: Path) -> None:
+    head, found, rest = STUDY.partition('@scheme("none")')
+    code, ends, rest = (found + rest).partition("\nSTUDY")
+    (tmp_path / "neighbour.py").write_text(head.partition("\n")[2] + code)
+    (tmp_path / "tiny.py").write_text(
+        f"{head}import neighbour\n{ends}{rest}".replace("SCHEMES", "['broken']")
+    )
+    only = ("--only", "model.depth=1", "--only", "seed=0")
+    harness_in(tmp_path)("run", "./tiny.py", "--workers", "1", *only)
+    assert [r["scheme"] for r in rows(tmp_path)] == ["broken"]
+
+
 def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None:
     write_study(tmp_path, ["broken"])
     call = harness_in(tmp_path)

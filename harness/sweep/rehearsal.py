@@ -10,7 +10,7 @@ from harness.schemes import kinds
 from harness.schemes.registry import REHEARSED
 from harness.training.config import Config
 
-LAYERS = 100_000  # tried of all models together: a second
+LAYERS = 50_000  # tried of all models together: a second
 BYTES = 4  # of a number
 COPIES = {"sgd": 2}  # of each parameter: itself, its gradient, and Adam's two moments
 CHARACTERS = 256  # of a vocabulary, where no config says
