@@ -145,9 +145,8 @@ def scheme(
         name = function.__name__
         if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
             raise ConfigError(f"scheme {name!r} is defined already; choose another name")
-        rule = Scheme(
-            name, function, source, facts, revision, embedding_gain, families, status, init
-        )
+        served = families if isinstance(families, str) else tuple(families)
+        rule = Scheme(name, function, source, facts, revision, embedding_gain, served, status, init)
         try:
             _check_words(rule)
             check_signature(function)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,7 +18,6 @@ from harness.schemes import (
     FAMILIES,
     Learned,
     Place,
-    Range,
     Scheme,
     StackFacts,
     Wiring,
@@ -235,73 +234,28 @@ def test_a_wrong_word_of_a_declaration_is_refused_by_name(
     assert "private" not in own_registry
 
 
+def test_a_list_of_families_is_a_tuple(own_registry: dict[str, Scheme]) -> None:
+    @scheme("none", families=["decoder"])  # type: ignore[arg-type]
+    def listed(at: Place) -> Wiring:
+        return Wiring()
+
+    assert find("listed").families == ("decoder",)
+
+
+def test_an_option_that_is_not_keyword_only_is_refused_with_the_scheme() -> None:
+    def plain(at: Place, beta: bool = True) -> Wiring:
+        return Wiring()
+
+    words = "scheme 'plain': beta: not keyword-only, so no option; put a bare * before it"
+    assert rejected(plain) == words
+
+
 def test_a_decorator_without_its_source_is_refused() -> None:
     with pytest.raises(ConfigError, match=r'^scheme: source: expected text, .*; write @scheme\("'):
 
         @scheme  # type: ignore[arg-type]
         def bare(at: Place) -> Wiring:
             return Wiring()
-
-
-def test_an_option_that_is_not_keyword_only_is_refused_as_is_a_function_without_a_place() -> None:
-    def plain(at: Place, beta: bool = True) -> Wiring:
-        return Wiring()
-
-    def every(at: Place, **beta: bool) -> Wiring:
-        return Wiring()
-
-    def nowhere(*, beta: bool = True) -> Wiring:
-        return Wiring()
-
-    def numbered(at: int) -> Wiring:
-        return Wiring()
-
-    def twice(at: Place, *, other: Place = AT) -> Wiring:
-        return Wiring()
-
-    words = "beta: not keyword-only, so no option; put a bare * before it"
-    assert rejected(plain) == f"scheme 'plain': {words}"
-    assert rejected(every) == f"scheme 'every': {words}"
-    words = "no place; its first parameter is one: (at: Place)"
-    assert rejected(nowhere) == f"scheme 'nowhere': {words}"
-    assert rejected(numbered).startswith("scheme 'numbered': at: annotated as ")
-    assert rejected(twice).startswith("scheme 'twice': other: annotated as ")
-
-
-def test_a_default_is_a_value_of_its_option() -> None:
-    def kind(at: Place, *, kind: Literal["a", "b"] = "c") -> Wiring:  # type: ignore[assignment]
-        return Wiring()
-
-    def share(at: Place, *, share: Annotated[float, Range(0, 1)] = 2.0) -> Wiring:
-        return Wiring()
-
-    assert rejected(kind) == "scheme 'kind': kind: default: expected one of a, b, got 'c'"
-    assert rejected(share) == (
-        "scheme 'share': share: default: expected a number from 0 to 1, got 2.0"
-    )
-
-
-def test_a_number_option_stays_within_its_range(own_registry: dict[str, Scheme]) -> None:
-    @scheme("none")
-    def ranged(
-        at: Place,
-        *,
-        below: Annotated[float, Range(high=1)] = 0.0,
-        above: Annotated[int, Range(1)] = 2,
-    ) -> Wiring:
-        return Wiring()
-
-    rule = find("ranged")
-    assert rule.check({"below": 1, "above": Typed("1")}) == {"above": 1, "below": 1.0}
-    words = "scheme_options.below: expected a number up to 1, got 1.5"
-    assert refusal(rule, below=1.5) == words
-    assert refusal(rule, above=Typed("0")) == (
-        "scheme_options.above: expected an integer from 1 on, got '0'"
-    )
-    assert refusal(find("mix_norm"), share=2) == (
-        "scheme_options.share: expected a number from 0 to 1, got 2"
-    )
-    assert refusal(find("complete_p"), base_depth=0).endswith("an integer from 1 on, got 0")
 
 
 def test_numpys_numbers_are_options_as_plain_ones_are(knobs: Scheme) -> None:
@@ -494,8 +448,12 @@ def declared(name: str, words: str = "") -> str:
         ("x = (\n", "SyntaxError: '(' was never closed"),
         (declared("deepnorm"), "scheme 'deepnorm' is defined already; choose another name"),
         (declared("y", ", families=('x',)"), "scheme 'y': families: unknown family 'x'"),
+        (
+            declared("deep").replace("return", "return 1 / (5 - at.layer) and"),
+            "scheme 'deep': encoder layer 5 of 6, self: ZeroDivisionError: division by zero",
+        ),
     ],
-    ids=["import", "exit", "syntax", "name", "declaration"],
+    ids=["import", "exit", "syntax", "name", "declaration", "wiring"],
 )
 def test_a_plug_in_that_fails_is_one_warning_and_the_rest_works(
     plugged: Path,
