@@ -18,7 +18,10 @@ SHORT = ("smoke", "--set", "scheme=post_norm", "--set", "model.depth=2", "--set"
 
 def python(*words: str | Path, cwd: Path) -> None:
     """`python WORDS`, which is to end well."""
-    subprocess.run([sys.executable, *words], cwd=cwd, check=True, capture_output=True)
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run(
+        [sys.executable, *words], env=environment, cwd=cwd, check=True, capture_output=True
+    )
 
 
 @pytest.fixture(scope="module")

@@ -142,6 +142,8 @@ def scheme(
     facts = StackFacts(final_norm, embedding_norm, dense=dense)
 
     def register(function: Callable[..., Wiring]) -> Callable[..., Wiring]:
+        if not function.__module__.startswith(f"{__package__}."):
+            _load_built_in()  # whose names are taken, whoever is imported first
         name = function.__name__
         if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
             raise ConfigError(f"scheme {name!r} is defined already; choose another name")
@@ -190,13 +192,15 @@ def find(name: str) -> Scheme:
 
 def all_schemes() -> dict[str, Scheme]:
     """All schemes in order of definition; loads those of other packages."""
-    # These register the built-in schemes.
+    _load_built_in()
+    _load_entry_points()
+    return REGISTRY
+
+
+def _load_built_in() -> None:
     import harness.schemes.post
     import harness.schemes.pre
     import harness.schemes.unnormed  # noqa: F401
-
-    _load_entry_points()
-    return REGISTRY
 
 
 @cache

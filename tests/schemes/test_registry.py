@@ -484,6 +484,18 @@ def test_a_module_of_a_failed_plug_in_that_another_names_is_imported_anew(
     assert "whole" in own_registry
 
 
+def test_a_built_in_name_is_taken_also_where_nothing_is_loaded_yet() -> None:
+    code = (
+        "from harness.schemes import Place, Wiring, find, scheme\n"
+        "def deepnorm(at: Place) -> Wiring: ...\n"
+        "try:\n    scheme('none')(deepnorm)\n"
+        "except Exception as error:\n    print(error, find('deepnorm').status, sep=', ')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    words = "scheme 'deepnorm' is defined already; choose another name, paper\n"
+    assert done.stdout == words
+
+
 def test_a_broken_plug_in_is_one_line_on_stderr_of_a_command(plugged: Path) -> None:
     plug_in(plugged, "a-broken", broken_plug_in="import no_such_module\n")
     path = os.pathsep.join([str(plugged), str(Path(__file__).parents[2])])
