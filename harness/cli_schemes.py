@@ -78,10 +78,15 @@ def check(
     for finding in conform(scheme, options):
         findings.append(finding)
         if not as_json:
-            verdict = f"FAILED: {finding.problem}" if finding.problem else "ok"
+            kind = "warning" if finding.warning else "FAILED"
+            verdict = f"{kind}: {finding.problem}" if finding.problem else "ok"
             typer.echo(f"{finding.family:16} {finding.check}: {verdict}")
     if as_json:
         typer.echo(json.dumps([each._asdict() for each in findings], indent=2))
-    failed = sum(bool(each.problem) for each in findings)
-    typer.echo(f"{scheme}: {len(findings)} checks, {failed} failed", err=True)
+    warnings, failed = (
+        sum(bool(each.problem) and each.warning == kind for each in findings)
+        for kind in (True, False)
+    )
+    more = f", {warnings} warned" if warnings else ""
+    typer.echo(f"{scheme}: {len(findings)} checks, {failed} failed{more}", err=True)
     raise typer.Exit(1 if failed else 0)

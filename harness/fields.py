@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -26,8 +27,9 @@ class Strict(BaseModel):
 
 
 def number(value: Any) -> float | int | None:
-    """A finite number, from a number or from text typed on a command line; else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Typed):
+    """A finite number, from a number, NumPy's too, or from text typed on a command line; else
+    None."""
+    if isinstance(value, bool) or not isinstance(value, Real | Typed):
         return None
     if isinstance(value, Typed):
         try:
@@ -38,9 +40,16 @@ def number(value: Any) -> float | int | None:
             except ValueError:
                 return None
     try:
-        return value if math.isfinite(value) else None
+        if not math.isfinite(value):
+            return None
+        return int(value) if isinstance(value, Integral) else float(value)
     except OverflowError:  # an integer beyond any float
         return None
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as numbers and lists."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _reader(
@@ -216,6 +225,6 @@ def write_list(values: Iterable[str]) -> str:
 
 def _is_bare(value: str) -> bool:
     try:
-        return [unquoted(word) for word in split_list(value)] == [value]
+        return [unquoted(word) for word in split_list(f"{value}, _")] == [value, "_"]
     except ConfigError:
         return False

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
@@ -15,8 +15,8 @@ from harness.errors import ConfigError, Disagreement, MissingRuns
 from harness.results import variants
 from harness.results.columns import Row, differences, row
 from harness.results.store import Results
-from harness.schemes import Place
 from harness.sweep.plan import Cell, Plan
+from harness.sweep.rehearsal import excess, flaws
 from harness.sweep.study import shown
 
 if TYPE_CHECKING:
@@ -207,11 +207,14 @@ class Session:
                     notes[f"{options.corpus}: left out {task.filtered}"] = None
                 said = guessed(target for _, target in task.directions)
                 notes |= dict.fromkeys(f"{options.corpus}: {note}" for note in said)
-        for c in {(c.scheme, c.canonical_options): c for c in configs}.values():
-            stack: Literal["encoder", "decoder"] = "encoder" if c.model.encoders else "decoder"
-            place = Place("self", stack, 1, c.model.encoders, c.model.decoders)
-            with suppress(ArithmeticError, LookupError, TypeError, ValueError):  # a cell's crash
-                c.rule.wire(place, c.scheme_options)
+                notes |= dict.fromkeys(f"{options.corpus}: {words}" for words in task.beyond)
+        left = [cell.config for cell in self.wanted()]
+        where = shown(self.plan.source)
+        try:
+            found = [*flaws(left), *excess(left, {**self.trials, **self.rows}.values())]
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        notes |= dict.fromkeys(f"{where}: {words}" for words in found)
         for size in (c.train.accumulation for c in configs if c.train.accumulation % processes):
             raise ConfigError(
                 f"{shown(self.plan.source)}: train.accumulation: {processes} processes cannot "

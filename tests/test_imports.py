@@ -124,9 +124,9 @@ def test_a_file_has_fewer_than_300_lines_and_a_noun_for_a_name(file: Path) -> No
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_has_at_most_eight_files(room: str) -> None:
+def test_a_room_has_at_most_ten_files(room: str) -> None:
     files = [f for f in FILES if f.parent.name == room and f.name != "__init__.py"]
-    assert 1 <= len(files) <= 8
+    assert 1 <= len(files) <= 10
 
 
 SHOW = "import sys, {name}; print(*(n for n in {heavy} if n in sys.modules))"

@@ -187,6 +187,18 @@ def test_a_clone_redraws_the_same_bytes_without_state(copy: Path, finished: Path
             assert (copy / path).read_bytes() == (finished / path).read_bytes()
 
 
+def test_workers_find_the_neighbour_that_a_study_imports(tmp_path: Path) -> None:
+    head, found, rest = STUDY.partition('@scheme("none")')
+    code, ends, rest = (found + rest).partition("\nSTUDY")
+    (tmp_path / "neighbour.py").write_text(head.partition("\n")[2] + code)
+    (tmp_path / "tiny.py").write_text(
+        f"{head}import neighbour\n{ends}{rest}".replace("SCHEMES", "['broken']")
+    )
+    only = ("--only", "model.depth=1", "--only", "seed=0")
+    harness_in(tmp_path)("run", "./tiny.py", "--workers", "1", *only)
+    assert [r["scheme"] for r in rows(tmp_path)] == ["broken"]
+
+
 def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None:
     write_study(tmp_path, ["broken"])
     call = harness_in(tmp_path)
@@ -199,8 +211,11 @@ def test_a_crashed_cell_is_an_error_that_waits_for_retry(tmp_path: Path) -> None
     told = [f"{failed[name]} {name}" for name in ("stalled", "diverged", "crashed") if failed[name]]
     assert progress[0].startswith(", ".join(["tiny: 4/4 cells", *told]))
     assert first.stderr.count("(ZeroDivisionError: no second layer); try again with --retry") == 2
-    assert call("run", "./tiny.py", "--dry-run").stderr == "0 of 4 cells would run\n"
-    assert call("run", "./tiny.py", "--dry-run", "--retry").stderr == "2 of 4 cells would run\n"
+    place = "tiny.py: scheme 'broken': decoder layer 2 of 2, self"
+    told = f"{place}: ZeroDivisionError: no second layer; such cells crash\n"
+    dry = ("run", "./tiny.py", "--dry-run")
+    assert call(*dry).stderr == f"{told}0 of 4 cells would run\n"
+    assert call(*dry, "--retry").stderr == f"{told}2 of 4 cells would run\n"
     call("run", "./tiny.py", code=1)  # not tried again
     assert [r["attempts"] for r in rows(tmp_path)[2:]] == ["1", "1"]
     call("run", "./tiny.py", "--retry", code=1)

@@ -14,7 +14,7 @@ from harness.data.translation.options import ANY, Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.results.columns import OUTCOMES
 from harness.results.store import Table
-from harness.schemes import FAMILIES, Learned, Scheme, all_schemes, find, places
+from harness.schemes import FAMILIES, USUAL_SIZES, Learned, Scheme, all_schemes, find, places
 from harness.sweep.plan import Cell
 
 # The model that added parameters are counted in; its norms are LayerNorms.
@@ -132,8 +132,7 @@ def catalogue() -> list[dict[str, object]]:
     """Every scheme: what it says of sublayers and stacks, its options, and where it was read."""
     rows = []
     for name, scheme in all_schemes().items():
-        sizes = {"encoder": (6, 0), "decoder": (0, 6), "encoder_decoder": (6, 6)}
-        found = [at for family in scheme.families for at in places(*sizes[family])]
+        found = [at for family in scheme.families for at in places(*USUAL_SIZES[family])]
         wirings = [scheme.wire(at, {}) for at in found]
         facts = scheme.stack(found[0], {})
         sites: set[str] = {site for wiring in wirings for site in wiring.norms}
@@ -235,7 +234,10 @@ def _parameters(scheme: Scheme, encoders: int, decoders: int) -> tuple[int, int]
 
 
 def numbers(name: str, encoders: int, decoders: int) -> dict[str, Any]:
-    """All that is known of a scheme at a depth without building it."""
+    """All that is known of a scheme at a depth without building it; ConfigError for a function that
+    raises an error."""
+    if flaw := find(name).rehearse(encoders, decoders, {}, max(encoders, decoders)):
+        raise ConfigError(flaw)
     return {
         "sublayers": constants(name, encoders, decoders),
         "added_parameters": added_parameters(name, encoders, decoders),

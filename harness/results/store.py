@@ -68,8 +68,8 @@ class Results:
         return FileLock(self.folder / ".lock")
 
     def rows(self, digests: Digests | None = None) -> dict[str, Row]:
-        """Rows of the plan's cells by run_id, also from retired.csv, whose scheme is still defined as
-        it was. With `digests`, only rows of the corpora at hand."""
+        """Rows of the plan's cells by run_id, including retired ones; without those of another
+        definition of their scheme and, with `digests`, of another corpus."""
         found: dict[str, Row] = {}
         for r in self._on_file():
             key = r["run_id"]

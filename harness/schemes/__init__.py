@@ -1,7 +1,16 @@
 """Residual schemes as pure functions Place -> Wiring. No torch in this room."""
 
 from harness.schemes.digest import wiring_digest
-from harness.schemes.registry import FAMILIES, Scheme, Status, all_schemes, find, scheme
+from harness.schemes.options import Range
+from harness.schemes.registry import (
+    FAMILIES,
+    USUAL_SIZES,
+    Scheme,
+    Status,
+    all_schemes,
+    find,
+    scheme,
+)
 from harness.schemes.wiring import (
     Coefficient,
     Family,
@@ -17,11 +26,13 @@ from harness.schemes.wiring import (
 
 __all__ = [
     "FAMILIES",
+    "USUAL_SIZES",
     "Coefficient",
     "Family",
     "Gain",
     "Learned",
     "Place",
+    "Range",
     "Scheme",
     "StackFacts",
     "Status",

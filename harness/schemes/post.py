@@ -4,8 +4,9 @@ A docstring's first line is the equation; `Differs:` says where ours departs fro
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
+from harness.schemes.options import Range
 from harness.schemes.registry import scheme
 from harness.schemes.wiring import Gain, Learned, Place, Wiring, on
 
@@ -106,7 +107,7 @@ def ds_init(at: Place, *, init: Literal["paper", "released"] = "paper") -> Wirin
 
 
 @scheme("arXiv:2412.13795, read in pixeli99/MixLN ff458269", final_norm=True, status="code")
-def mix_norm(at: Place, *, share: float = 0.25) -> Wiring:
+def mix_norm(at: Place, *, share: Annotated[float, Range(0, 1)] = 0.25) -> Wiring:
     """LN(x + F(x)) in the first `share` of the layers, x + F(LN(x)) above, and one norm at the end
 
     Differs: `share` times depth is rounded down; both stacks of a pair are divided so.

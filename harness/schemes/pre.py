@@ -5,8 +5,9 @@ stack holds for every sublayer of a pair, cross-attention included; depth is tha
 """
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
+from harness.schemes.options import Range
 from harness.schemes.registry import scheme
 from harness.schemes.wiring import Gain, Learned, Place, Wiring, on
 
@@ -125,7 +126,9 @@ def layer_scale(at: Place) -> Wiring:
 @scheme(
     "arXiv:2505.01618 Table 1; EleutherAI/nanoGPT-mup 6f8bc3bd", final_norm=True, status="paper"
 )
-def complete_p(at: Place, *, exponent: float = 1.0, base_depth: int = 2) -> Wiring:
+def complete_p(
+    at: Place, *, exponent: float = 1.0, base_depth: Annotated[int, Range(1)] = 2
+) -> Wiring:
     """x + m^(-a) F(LN(x)), m = depth / base_depth, a = 1
 
     The rate of a layer's parameters is multiplied by m^(a-1) and Adam's epsilon for them by m^(-a),

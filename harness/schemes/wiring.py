@@ -9,17 +9,25 @@ Records of numbers; must not import torch.
 """
 
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from harness.errors import ConfigError, did_you_mean
+from harness.fields import number
 
 Sublayer = Literal["self", "cross", "ffn"]
 Stack = Literal["encoder", "decoder"]
 Site = Literal["input", "inner", "output", "sum"]
 Family = Literal["encoder", "decoder", "encoder_decoder"]
 Coefficient = Literal["skip", "branch", "inner_scale", "output_scale"]
+Extent = Literal["sublayer", "layer", "channel", "head"]
+
+SITES: tuple[Site, ...] = get_args(Site)
+COEFFICIENTS: tuple[Coefficient, ...] = get_args(Coefficient)
+EXTENTS: tuple[Extent, ...] = get_args(Extent)
+FACTORS = ("lr", "norm_lr", "eps")
 
 
 @dataclass(frozen=True)
@@ -63,29 +71,62 @@ def kinds(stack: Stack, *, cross: bool) -> tuple[Sublayer, ...]:
     return ("self", "cross", "ffn") if cross and stack == "decoder" else ("self", "ffn")
 
 
-def places(encoders: int, decoders: int) -> Iterator[Place]:
-    """Every sublayer of a model, in the order in which data flows."""
+def places(encoders: int, decoders: int, most: int = sys.maxsize) -> Iterator[Place]:
+    """Every sublayer of a model, in the order in which data flows; of a stack that has more than
+    `most` layers, those of as many, evenly spaced from the first to the last."""
     sizes: dict[Stack, int] = {"encoder": encoders, "decoder": decoders}
     for stack, layers in sizes.items():
-        for layer in range(1, layers + 1):
+        count = min(layers, most)
+        for i in range(count):
+            layer = 1 + i * (layers - 1) // max(1, count - 1)
             for kind in kinds(stack, cross=encoders > 0):
                 yield Place(kind, stack, layer, encoders, decoders)
 
 
+class Spelled:
+    """A record of a scheme's numbers; refuses what is no field and no number, in one line."""
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        known = cls.__dataclass_fields__.keys()  # type: ignore[attr-defined]
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise ConfigError(f"{cls.__name__}: unknown field {name!r}{hint}")
+        return super().__new__(cls)
+
+    def _read(self, *names: str, words: str = "a finite number") -> None:
+        """Makes floats of numbers of any kind."""
+        for name in names:
+            value = getattr(self, name)
+            if type(value) is float and math.isfinite(value):
+                continue
+            if (read := number(value)) is None:
+                raise ConfigError(f"{type(self).__name__}: {name}: expected {words}, got {value!r}")
+            object.__setattr__(self, name, float(read))
+
+
 @dataclass(frozen=True)
-class Learned:
+class Learned(Spelled):
     """A trainable coefficient: one a sublayer, one that a layer shares, one a channel or a head.
 
     A `profiled` skip starts from what one batch shows, as `calibrate` in the model room says.
     """
 
     init: float
-    per: Literal["sublayer", "layer", "channel", "head"] = "sublayer"
+    per: Extent = "sublayer"
     profiled: bool = False
+
+    def __post_init__(self) -> None:
+        self._read("init")
+        if self.per not in EXTENTS:
+            hint = did_you_mean(str(self.per), EXTENTS)
+            raise ConfigError(f"Learned: per: unknown value {self.per!r}{hint}")
+        if not isinstance(self.profiled, bool):
+            raise ConfigError(f"Learned: profiled: expected True or False, got {self.profiled!r}")
 
 
 @dataclass(frozen=True)
-class Gain:
+class Gain(Spelled):
     """Factors on the Xavier-normal standard deviation, by role of the matrix."""
 
     q: float = 1.0
@@ -94,6 +135,9 @@ class Gain:
     o: float = 1.0
     up: float = 1.0
     down: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._read("q", "k", "v", "o", "up", "down")
 
     @classmethod
     def value_path(cls, gain: float) -> "Gain":
@@ -111,7 +155,7 @@ def on(*sites: Site) -> frozenset[Site]:
 
 
 @dataclass(frozen=True)
-class Wiring:
+class Wiring(Spelled):
     """What a scheme gives a place: which norms are present, and every number of the equation."""
 
     norms: frozenset[Site] = frozenset()
@@ -129,29 +173,34 @@ class Wiring:
     eps: float = 1.0
 
     def __post_init__(self) -> None:
-        for site in self.norms - set(get_args(Site)):
-            raise ConfigError(f"norms: unknown site {site!r}{did_you_mean(site, get_args(Site))}")
-        numbers = [self.bypass, self.input_scale, *vars(self.gain).values()]
-        numbers += [self.lr, self.norm_lr, self.eps]
-        for name in get_args(Coefficient):
+        if not isinstance(self.norms, Set):
+            raise ConfigError(f"Wiring: norms: expected sites, as on('sum'), got {self.norms!r}")
+        for site in self.norms - {*SITES}:
+            hint = did_you_mean(str(site), SITES)
+            raise ConfigError(f"Wiring: norms: unknown site {site!r}{hint}")
+        object.__setattr__(self, "norms", frozenset(self.norms))
+        if not isinstance(self.gain, Gain):
+            raise ConfigError(f"Wiring: gain: expected a Gain, got {self.gain!r}")
+        self._read("bypass", "input_scale", *FACTORS)
+        for name in COEFFICIENTS:
             value = getattr(self, name)
-            numbers.append(value.init if isinstance(value, Learned) else value)
-            if name in ("skip", "branch") and name in self.learned and value.per == "head":
+            if not isinstance(value, Learned):
+                self._read(name, words="a finite number or a Learned")
+            elif name in ("skip", "branch") and value.per == "head":
                 raise ConfigError(
-                    f"{name}: only inner_scale and output_scale tell heads apart; "
+                    f"Wiring: {name}: only inner_scale and output_scale tell heads apart; "
                     "choose another `per`"
                 )
-            if name in self.learned and name != "skip" and value.profiled:
-                raise ConfigError(f"{name}: only a skip is profiled")
-        if not all(math.isfinite(number) for number in numbers):
-            raise ConfigError(f"a number of the wiring is not finite: {self}")
-        if min(self.lr, self.norm_lr, self.eps) < 0:
-            raise ConfigError(f"lr, norm_lr and eps are factors from 0 on: {self}")
+            elif name != "skip" and value.profiled:
+                raise ConfigError(f"Wiring: {name}: only a skip is profiled")
+        for factor in FACTORS:
+            if (value := getattr(self, factor)) < 0:
+                raise ConfigError(f"Wiring: {factor}: expected a factor from 0 on, got {value!r}")
 
     @property
     def learned(self) -> dict[Coefficient, Learned]:
         """The trainable coefficients by name."""
-        found = {name: getattr(self, name) for name in get_args(Coefficient)}
+        found = {name: getattr(self, name) for name in COEFFICIENTS}
         return {name: value for name, value in found.items() if isinstance(value, Learned)}
 
 

@@ -6,6 +6,7 @@ on all of them is the cell's crash, and all go on to the next. Where a rank fail
 wait for it in the next reduction: it ends with an error, and so torchrun ends them all.
 """
 
+import logging
 import signal
 import time
 from pathlib import Path
@@ -58,6 +59,7 @@ def follow(ranks: Ranks) -> None:
     """
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, signal.SIG_IGN)
+    logging.getLogger("harness").setLevel(logging.ERROR)  # rank 0 has warned
     while order := _hear(ranks):
         execute(order.source, order.code)  # for its schemes
         try:

@@ -127,7 +127,7 @@ def variant(
 def _spelled_as(cell: Cell, path: str, value: Any, where: str) -> str:
     """A value from a command line as a row spells it: read as the field's type in a config that is
     known to be valid. ConfigError, beginning with `where`, if the field cannot have it."""
-    given = with_value(cell.config.model_dump(), path, value)
-    if path == "scheme":
+    given = cell.config.model_dump()
+    if path in ("scheme", "scheme_options"):
         given["scheme_options"] = {}
-    return spelling(parse(given, where).at(path))
+    return spelling(parse(with_value(given, path, value), where).at(path))

@@ -1,8 +1,10 @@
 """Study files: what they declare, and how a command line changes it. No torch, no Optuna."""
 
+import importlib
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -10,12 +12,16 @@ from typing import Any
 
 import harness
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import number
+from harness.fields import number, plain
+from harness.schemes import all_schemes
 from harness.sweep import selection
 from harness.sweep.plan import Cell, Invocation, Plan, with_tuning
 from harness.training.config import parse, read_toml, with_value
 
-ROOT = Path(harness.__file__).resolve().parents[1]
+# The folder that holds studies/, configs/ and results/paper/: the repository, or what an installed
+# package has of it.
+_HERE = Path(harness.__file__).resolve().parent
+ROOT = _HERE / "_data" if (_HERE / "_data").is_dir() else _HERE.parent
 
 
 @dataclass(frozen=True)
@@ -120,17 +126,46 @@ def execute(source: Path, code: str) -> Any:
 
     `code` is what it held when the command began: workers that begin later must not see it edited.
     """
+    all_schemes()  # a name of theirs is taken
     module = ModuleType(f"studies.{source.stem}")
     module.__file__ = str(source)
     sys.modules[module.__name__] = module  # where dataclasses look for their annotations
     try:
-        exec(compile(code, str(source), "exec"), module.__dict__)
+        with _beside(source.parent):
+            exec(compile(code, str(source), "exec"), module.__dict__)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     except (Exception, SystemExit) as error:  # a study file is the user's input
         line = error.lineno if isinstance(error, SyntaxError) else _line(error, source)
         raise ConfigError(f"{source}: line {line}: {type(error).__name__}: {error}") from None
     return module
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """A study imports its neighbours, as a script does, however the command was started; another
+    folder's study, or this one read again, imports its own anew."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()  # a neighbour may be new
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(str(folder))
+        new = sys.modules.keys() - before
+        neighbours = {name for name in new if _stands_in(folder, sys.modules[name])}
+        for name in new:
+            if name.partition(".")[0] in neighbours:
+                del sys.modules[name]
+
+
+def _stands_in(folder: Path, module: ModuleType) -> bool:
+    spec = getattr(module, "__spec__", None)
+    if spec is None:
+        return False
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return any(Path(place).parent == folder for place in places)
 
 
 def _line(error: BaseException, source: Path) -> int | None:
@@ -152,9 +187,10 @@ def _base(study: Study, source: Path) -> Mapping[str, Any]:
 
 
 def _listed(source: Path, what: str, values: Any) -> list[Any]:
+    values = plain(values)
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise ConfigError(f"{source}: {what}: expected a list of values, got {values!r}")
-    return list(values)
+    return [plain(value) for value in values]
 
 
 def _tuning(

@@ -4,6 +4,7 @@
 those that are killed.
 """
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -106,6 +107,7 @@ def work(
 
 
 def _work_in_pool(job: Job) -> None:
+    logging.getLogger("harness").setLevel(logging.ERROR)  # the command has warned
     try:
         work(job)
     except Exception as error:
@@ -272,6 +274,8 @@ def commit() -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
 
+    if not (ROOT / ".git").exists():  # git would find that of a folder above
+        return ""
     try:
         head = git("rev-parse", "--short=12", "HEAD")
         changed = git("status", "--porcelain", "--", "harness", "studies", "configs")

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,12 +30,12 @@ NEUTRAL = {
 }
 
 
-def _table(text: Typed) -> Any:
-    """Scheme options from a command line, written as JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ConfigError(f"scheme_options: expected a JSON table, got {str(text)!r}") from None
+def _table(value: Any) -> Any:
+    """A section written as JSON on a command line; anything else as it is."""
+    if isinstance(value, Typed):
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
 
 
 def _betas(value: Any) -> Any:
@@ -109,6 +111,11 @@ class Train(Strict):
                 f"train.average: the weights of the last {self.average} validations need some; "
                 "set train.validate_every"
             )
+        if self.average > (made := max(1, math.ceil(self.steps / (self.validate_every or 1)))):
+            raise ConfigError(
+                f"train.average: expected at most {made}, the validations of {self.steps} steps, "
+                f"got {self.average}; lower it or train.validate_every"
+            )
         return self
 
 
@@ -139,8 +146,10 @@ class Config(Strict):
         if isinstance(scheme, str):
             given["scheme"] = str(scheme)
             rule = find(scheme)
+            options = _table(options)
             if isinstance(options, Typed):
-                options = _table(options)
+                text = str(options)
+                raise ConfigError(f"scheme_options: expected a JSON table, got {text!r}")
             if isinstance(options, Mapping):
                 given["scheme_options"] = rule.check(options)
         return given
@@ -209,7 +218,8 @@ class Config(Strict):
         if path == "model.cross_attention":  # a single stack has none, whatever was said
             return self.model.cross_attention and self.model.family == "encoder_decoder"
         value = getattr(self, head)
-        return getattr(value, rest) if rest else value
+        value = getattr(value, rest) if rest else value
+        return value.model_dump(mode="json") if isinstance(value, Strict) else value
 
 
 def canonical(value: Any) -> str:
@@ -270,9 +280,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def with_value(given: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of a nested mapping with the value at a dotted path set."""
+    """A copy of a nested mapping with the value at a dotted path set. A table merges into the
+    section that it meets; one that names another task has nothing of the task before."""
     head, _, rest = path.partition(".")
     inner = given.get(head)
     if rest:
         value = with_value(inner if isinstance(inner, Mapping) else {}, rest, value)
+    elif isinstance(inner, Mapping):
+        value = _table(value)
+        if isinstance(value, Mapping) and (head != "data" or _same_task(inner, value)):
+            value = {**inner, **value}
     return {**given, head: value}
+
+
+def _same_task(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return "name" not in other or one.get("name") == other["name"]

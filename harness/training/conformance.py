@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from harness.data import tasks
 from harness.data.batches import Batch, as_batch
+from harness.errors import ConfigError
 from harness.model.initialise import calibrate
 from harness.model.layers import Context, Residual
 from harness.model.longhand import longhand
@@ -33,11 +34,13 @@ NEAR = 0.05  # relative, of a standard deviation measured on 4,096 draws or more
 
 
 class Finding(NamedTuple):
-    """One check of one family; `problem` is empty where all is well."""
+    """One check of one family; `problem` is empty where all is well, and a warning where it breaks
+    no promise."""
 
     family: str
     check: str
     problem: str
+    warning: bool = False
 
 
 class Case(NamedTuple):
@@ -65,13 +68,15 @@ class Case(NamedTuple):
 
 Check = Callable[[Case], Iterator[str]]
 CHECKS: dict[str, Check] = {}
+WARNINGS: set[str] = set()  # checks whose problems break no promise
 
 
-def check(words: str) -> Callable[[Check], Check]:
+def check(words: str, *, warns: bool = False) -> Callable[[Check], Check]:
     """Registers a generator of problems: of everything that is not as the words say."""
 
     def register(function: Check) -> Check:
         CHECKS[words] = function
+        WARNINGS.update([words] * warns)
         return function
 
     return register
@@ -79,14 +84,19 @@ def check(words: str) -> Callable[[Check], Check]:
 
 def conform(scheme: str, options: Mapping[str, Any]) -> Iterator[Finding]:
     """Every check in every family that the scheme serves, as it is made; ConfigError for an unknown
-    scheme or option."""
+    scheme or option, and for a function that raises an error."""
     for family in (family for family in FAMILIES if family in find(scheme).families):
+        for depth in (3, *DEPTHS):
+            c = _config(scheme, options, family, depth=depth, width=8)
+            if flaw := c.rule.rehearse(c.model.encoders, c.model.decoders, c.scheme_options):
+                raise ConfigError(flaw)
         model, batch = _drawn(_config(scheme, options, family, depth=3, width=8))
         case = Case(scheme, options, family, _moved(model.double()), batch)
         for words, function in CHECKS.items():
             problems = list(function(case))
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            yield Finding(family, words, problems[0] + more if problems else "")
+            problem = problems[0] + more if problems else ""
+            yield Finding(family, words, problem, words in WARNINGS)
 
 
 def _config(
@@ -247,6 +257,18 @@ def _closed(residual: Residual) -> bool:
     w = residual.wiring
     branch, skip = (c.init if isinstance(c, Learned) else c for c in (w.branch, w.skip))
     return branch == 0.0 and skip == 1.0 and w.bypass == 0.0 and "sum" not in w.norms
+
+
+@check("a norm follows what the last layer adds to", warns=True)
+def _normed(case: Case) -> Iterator[str]:
+    """Of a published scheme its source says so; one's own may have forgotten it, and is compared
+    with schemes that have it."""
+    if find(case.scheme).status != "own":
+        return
+    for name, stack in case.model.stacks.items():
+        *_, last = stack.blocks[-1].values()
+        if stack.norm is None and stack.dense is None and "sum" not in last.wiring.norms:
+            yield f"{name}: none does, as it does in pre_norm; say final_norm=True if it is to"
 
 
 @check("a decoder does not see what comes later")

@@ -94,7 +94,7 @@ def test_an_absent_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
         published("table_1", tmp_path)
     path = tmp_path / "table_1.csv"
-    assert str(error.value) == f"{path}: no such file; the paper's numbers come with a clone"
+    assert str(error.value) == f"{path}: no such file; restore it, or install the harness again"
 
 
 ROW = "rezero,ReZero,6,6,{bleu},{status},somewhere,printed,"

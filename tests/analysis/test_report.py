@@ -10,6 +10,7 @@ from harness.analysis.report import (
     added_parameters,
     guessed_targets,
     metric_columns,
+    numbers,
     show,
     unlearned,
 )
@@ -117,3 +118,15 @@ def test_what_needs_no_learning_is_said_beside_translations_only() -> None:
     ]
     other = table.runs.drop(columns="metric_bleu_nearest")
     assert unlearned(Table("mine", ("seed",), other, pd.DataFrame(), other.iloc[:0])) == []
+
+
+def test_a_function_that_raises_is_one_line_with_its_place() -> None:
+    @scheme("none")
+    def broken(at: Place) -> Wiring:
+        """x, until layer 1500"""
+        return Wiring(branch=1 / (1500 - at.layer))
+
+    with pytest.raises(ConfigError) as refused:
+        numbers("broken", 0, 1501)
+    place = "decoder layer 1500 of 1501, self"
+    assert str(refused.value) == f"scheme 'broken': {place}: ZeroDivisionError: division by zero"

@@ -1,10 +1,15 @@
 """Schemes by name, options by signature, and the text of every refusal."""
 
+import importlib
+import math
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from harness.errors import ConfigError
@@ -199,6 +204,98 @@ def test_two_schemes_cannot_share_a_name(own_registry: dict[str, Scheme]) -> Non
     assert own_registry["deepnorm"] is before
 
 
+def rejected(function: Callable[..., object], **words: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        scheme("none", **words)(function)  # type: ignore[arg-type]
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ({"families": ("decodr",)}, "families: unknown family 'decodr' (did you mean 'decoder'?)"),
+        ({"families": "decoder"}, "families: expected a tuple of names, got 'decoder'"),
+        ({"families": ()}, "families: expected a tuple of names, got ()"),
+        ({"status": "papers"}, "status: unknown status 'papers' (did you mean 'paper'?)"),
+        ({"final_norm": "no"}, "final_norm: expected True or False, got 'no'"),
+        ({"dense": 1}, "dense: expected True or False, got 1"),
+        ({"revision": 0}, "revision: expected an integer from 1 on, got 0"),
+        ({"revision": "2"}, "revision: expected an integer from 1 on, got '2'"),
+        ({"embedding_gain": 0.5}, "embedding_gain: expected a function of a Place, got 0.5"),
+    ],
+)
+def test_a_wrong_word_of_a_declaration_is_refused_by_name(
+    own_registry: dict[str, Scheme], words: dict[str, Any], text: str
+) -> None:
+    def private(at: Place) -> Wiring:
+        return Wiring()
+
+    assert rejected(private, **words) == f"scheme 'private': {text}"
+    assert "private" not in own_registry
+
+
+def test_a_list_of_families_is_a_tuple(own_registry: dict[str, Scheme]) -> None:
+    @scheme("none", families=["decoder"])  # type: ignore[arg-type]
+    def listed(at: Place) -> Wiring:
+        return Wiring()
+
+    assert find("listed").families == ("decoder",)
+
+
+def test_an_option_that_is_not_keyword_only_is_refused_with_the_scheme() -> None:
+    def plain(at: Place, beta: bool = True) -> Wiring:
+        return Wiring()
+
+    words = "scheme 'plain': beta: not keyword-only, so no option; put a bare * before it"
+    assert rejected(plain) == words
+
+
+def test_a_decorator_without_its_source_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r'^scheme: source: expected text, .*; write @scheme\("'):
+
+        @scheme  # type: ignore[arg-type]
+        def bare(at: Place) -> Wiring:
+            return Wiring()
+
+
+def test_numpys_numbers_are_options_as_plain_ones_are(knobs: Scheme) -> None:
+    given = {"size": np.int64(4), "share": np.float64(0.25)}
+    checked = knobs.check(given)
+    assert checked == {"size": 4, "share": 0.25}
+    assert [type(value) for value in checked.values()] == [float, int]
+
+
+def test_what_a_function_gives_wrong_is_told_with_scheme_options_place_and_field(
+    own_registry: dict[str, Scheme],
+) -> None:
+    @scheme("none", embedding_gain=lambda at: math.inf if at.depth == 7 else 1.0)
+    def picky(at: Place, *, wrong: Literal["no", "field", "crash", "none"] = "no") -> Wiring:
+        if at.layer < 3 or wrong == "no":
+            return Wiring()
+        if wrong == "crash":
+            raise ZeroDivisionError("two\nlines")
+        return Wiring(brnch=2) if wrong == "field" else None  # type: ignore[call-arg, return-value]
+
+    rule, place = find("picky"), "encoder layer 3 of 3, self"
+    assert rule.rehearse(3, 4, {}) == rule.rehearse(2, 2, {"wrong": "crash"}) == ""
+    assert rule.rehearse(3, 4, {"wrong": "crash"}) == (
+        f"scheme 'picky' with wrong='crash': {place}: ZeroDivisionError: two lines"
+    )
+    for wrong, words in (
+        ("field", "Wiring: unknown field 'brnch' (did you mean 'branch'?)"),
+        ("none", "expected a Wiring, got None; return one"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            rule.rehearse(3, 4, {"wrong": wrong})
+        assert str(refused.value) == f"scheme 'picky' with wrong={wrong!r}: {place}: {words}"
+    with pytest.raises(ConfigError) as refused:
+        rule.rehearse(0, 7, {})
+    assert str(refused.value) == (
+        "scheme 'picky': decoder layer 1 of 7, self: embedding_gain: expected a finite number, "
+        "got inf"
+    )
+
+
 def test_the_same_lines_may_be_declared_twice(own_registry: dict[str, Scheme]) -> None:
     def declare() -> None:
         @scheme("arXiv:0000.00000 section 1")
@@ -281,7 +378,8 @@ def test_a_feed_forward_has_no_heads_to_scale(own_registry: dict[str, Scheme]) -
         return Wiring(inner_scale=Learned(1.0, per="head"))
 
     assert find("headed").wire(AT, {}).inner_scale == Learned(1.0, per="head")
-    with pytest.raises(ConfigError, match="scheme 'headed': a feed-forward sublayer has no heads"):
+    words = "scheme 'headed': decoder layer 1 of 4, ffn: a feed-forward sublayer has no heads"
+    with pytest.raises(ConfigError, match=words):
         find("headed").wire(Place("ffn", "decoder", 1, 0, 4), {})
 
 
@@ -306,3 +404,107 @@ def test_an_option_of_a_kind_that_no_config_can_hold_is_refused_at_once() -> Non
         @scheme("none")
         def wordy(at: Place, *, word: str = "x") -> Wiring:
             return Wiring()
+
+
+def plug_in(folder: Path, distribution: str, **modules: str) -> None:
+    """A distribution in a folder, whose modules are all named as plug-ins."""
+    info = folder / f"{distribution}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    points = "".join(f"{name} = {name}\n" for name in modules)
+    (info / "entry_points.txt").write_text(f"[harness.schemes]\n{points}")
+    for name, code in modules.items():
+        imports = "from harness.schemes import Place, Wiring, scheme\n"
+        (folder / f"{name}.py").write_text(imports + code)
+
+
+@pytest.fixture
+def plugged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registry: dict[str, Scheme]
+) -> Iterator[Path]:
+    """A folder for distributions; what is imported from there is gone after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in {*sys.modules} - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def load_plug_ins() -> None:
+    importlib.invalidate_caches()
+    registry._load_entry_points.__wrapped__()
+
+
+def declared(name: str, words: str = "") -> str:
+    return f"@scheme('none'{words})\ndef {name}(at: Place) -> Wiring:\n    return Wiring()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise SystemExit('bye\\nbye')\n", "SystemExit: bye bye"),
+        ("x = (\n", "SyntaxError: '(' was never closed"),
+        (declared("deepnorm"), "scheme 'deepnorm' is defined already; choose another name"),
+        (declared("y", ", families=('x',)"), "scheme 'y': families: unknown family 'x'"),
+        (
+            declared("deep").replace("return", "return 1 / (5 - at.layer) and"),
+            "scheme 'deep': encoder layer 5 of 6, self: ZeroDivisionError: division by zero",
+        ),
+    ],
+    ids=["import", "exit", "syntax", "name", "declaration", "wiring"],
+)
+def test_a_plug_in_that_fails_is_one_warning_and_the_rest_works(
+    plugged: Path,
+    caplog: pytest.LogCaptureFixture,
+    own_registry: dict[str, Scheme],
+    code: str,
+    words: str,
+) -> None:
+    before = dict(own_registry)
+    plug_in(plugged, "a-broken", broken_plug_in=declared("half") + code)
+    plug_in(plugged, "b-whole", whole_plug_in=declared("whole"))
+    load_plug_ins()
+    assert own_registry.keys() - before.keys() == {"whole"}
+    assert all(own_registry[name] is rule for name, rule in before.items())
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert text.startswith(f"plug-in a-broken: broken_plug_in: {words}")
+    assert text.endswith("; its schemes are left out: mend or uninstall it")
+    assert "\n" not in text
+
+
+def test_a_module_of_a_failed_plug_in_that_another_names_is_imported_anew(
+    plugged: Path, own_registry: dict[str, Scheme]
+) -> None:
+    first = "import z_plug_in\nraise ValueError('no')\n"
+    plug_in(plugged, "two", a_plug_in=first, z_plug_in=declared("whole"))
+    load_plug_ins()
+    assert "whole" in own_registry
+
+
+def test_a_built_in_name_is_taken_also_where_nothing_is_loaded_yet() -> None:
+    code = (
+        "from harness.schemes import Place, Wiring, find, scheme\n"
+        "def deepnorm(at: Place) -> Wiring: ...\n"
+        "try:\n    scheme('none')(deepnorm)\n"
+        "except Exception as error:\n    print(error, find('deepnorm').status, sep=', ')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    words = "scheme 'deepnorm' is defined already; choose another name, paper\n"
+    assert done.stdout == words
+
+
+def test_a_broken_plug_in_is_one_line_on_stderr_of_a_command(plugged: Path) -> None:
+    plug_in(plugged, "a-broken", broken_plug_in="import no_such_module\n")
+    path = os.pathsep.join([str(plugged), str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "show", "post_norm", "--json"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("plug-in a-broken: broken_plug_in: ModuleNotFoundError: ")

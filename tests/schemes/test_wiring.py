@@ -2,7 +2,9 @@
 
 import dataclasses
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from harness.errors import ConfigError
@@ -72,27 +74,82 @@ def test_records_are_frozen_and_hashable(record: object, field: str) -> None:
         setattr(record, field, 2)
 
 
-def test_a_misspelt_norm_site_and_a_number_that_is_none_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"norms: unknown site 'sums' \(did you mean 'sum'\?\)"):
-        Wiring(norms=frozenset({"sums"}))  # type: ignore[arg-type]
-    for wrong in (
-        *({"branch": math.nan}, {"skip": Learned(math.inf)}, {"bypass": math.inf}),
-        *({"lr": math.inf}, {"eps": math.nan}, {"inner_scale": Learned(math.nan, per="head")}),
-    ):
-        with pytest.raises(ConfigError, match="a number of the wiring is not finite"):
-            Wiring(**wrong)  # type: ignore[arg-type]
+NUMBER = "expected a finite number"
+MORE = "expected a finite number or a Learned"
 
 
-def test_a_negative_factor_and_a_coefficient_out_of_place_are_refused() -> None:
-    for factor in ("lr", "norm_lr", "eps"):
-        with pytest.raises(ConfigError, match="lr, norm_lr and eps are factors from 0 on"):
-            Wiring(**{factor: -1.0})  # type: ignore[arg-type]
-    with pytest.raises(
-        ConfigError, match="skip: only inner_scale and output_scale tell heads apart"
-    ):
-        Wiring(skip=Learned(1.0, per="head"))
-    with pytest.raises(ConfigError, match="branch: only a skip is profiled"):
-        Wiring(branch=Learned(1.0, profiled=True))
+@pytest.mark.parametrize(
+    ("record", "given", "words"),
+    [
+        (Wiring, {"brnch": 2}, "Wiring: unknown field 'brnch' (did you mean 'branch'?)"),
+        (Gain, {"value": 2}, "Gain: unknown field 'value' (known: down, k, o, q, up, v)"),
+        (Learned, {"int": 2.0}, "Learned: unknown field 'int' (did you mean 'init'?)"),
+        (Wiring, {"norms": "sum"}, "Wiring: norms: expected sites, as on('sum'), got 'sum'"),
+        (Wiring, {"norms": ["sum"]}, "Wiring: norms: expected sites, as on('sum'), got ['sum']"),
+        (
+            Wiring,
+            {"norms": {"sums"}},
+            "Wiring: norms: unknown site 'sums' (did you mean 'sum'?)",
+        ),
+        (
+            Wiring,
+            {"norms": {2}},
+            "Wiring: norms: unknown site 2 (known: inner, input, output, sum)",
+        ),
+        (Wiring, {"branch": abs}, f"Wiring: branch: {MORE}, got <built-in function abs>"),
+        (Wiring, {"branch": "2"}, f"Wiring: branch: {MORE}, got '2'"),
+        (Wiring, {"branch": True}, f"Wiring: branch: {MORE}, got True"),
+        (Wiring, {"branch": 1j}, f"Wiring: branch: {MORE}, got 1j"),
+        (Wiring, {"branch": math.nan}, f"Wiring: branch: {MORE}, got nan"),
+        (Wiring, {"skip": 10**400}, f"Wiring: skip: {MORE}, got {10**400}"),
+        (Wiring, {"bypass": math.inf}, f"Wiring: bypass: {NUMBER}, got inf"),
+        (Wiring, {"bypass": Learned(1.0)}, f"Wiring: bypass: {NUMBER}, got {Learned(1.0)}"),
+        (Wiring, {"gain": 2.0}, "Wiring: gain: expected a Gain, got 2.0"),
+        (Wiring, {"eps": math.nan}, f"Wiring: eps: {NUMBER}, got nan"),
+        (Wiring, {"lr": -1.0}, "Wiring: lr: expected a factor from 0 on, got -1.0"),
+        (Wiring, {"norm_lr": -1}, "Wiring: norm_lr: expected a factor from 0 on, got -1.0"),
+        (Wiring, {"eps": -1.0}, "Wiring: eps: expected a factor from 0 on, got -1.0"),
+        (
+            Wiring,
+            {"skip": Learned(1.0, per="head")},
+            "Wiring: skip: only inner_scale and output_scale tell heads apart; "
+            "choose another `per`",
+        ),
+        (
+            Wiring,
+            {"branch": Learned(1.0, profiled=True)},
+            "Wiring: branch: only a skip is profiled",
+        ),
+        (
+            Learned,
+            {"init": 0.1, "per": "channels"},
+            "Learned: per: unknown value 'channels' (did you mean 'channel'?)",
+        ),
+        (Learned, {"init": "0.1"}, f"Learned: init: {NUMBER}, got '0.1'"),
+        (Learned, {"init": math.inf}, f"Learned: init: {NUMBER}, got inf"),
+        (
+            Learned,
+            {"init": 1.0, "profiled": "yes"},
+            "Learned: profiled: expected True or False, got 'yes'",
+        ),
+        (Gain, {"v": math.nan}, f"Gain: v: {NUMBER}, got nan"),
+    ],
+)
+def test_what_is_no_field_or_no_value_of_one_is_refused_by_name(
+    record: type, given: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        record(**given)
+    assert str(refused.value) == words
+
+
+@pytest.mark.parametrize("two", [2, np.int64(2), np.float32(2), np.float64(2), Fraction(4, 2)])
+def test_a_number_of_any_kind_is_a_float(two: float) -> None:
+    found = Wiring(skip=two, bypass=two, branch=Learned(two), gain=Gain(v=two), lr=two)
+    assert found == Wiring(skip=2.0, bypass=2.0, branch=Learned(2.0), gain=Gain(v=2.0), lr=2.0)
+    assert isinstance(found.branch, Learned)
+    for number in (found.skip, found.bypass, found.branch.init, found.gain.v, found.lr):
+        assert type(number) is float
 
 
 def test_the_learned_coefficients_are_named() -> None:
@@ -120,3 +177,10 @@ def test_places_are_all_sublayers_in_the_order_of_the_data(
     assert {at.family for at in found} == {family}
     counts = {at.stack: sum(other.stack == at.stack for other in found) for at in found}
     assert all(at.sublayers == counts[at.stack] for at in found)
+
+
+def test_places_of_a_deep_stack_are_spread_from_the_first_layer_to_the_last() -> None:
+    found = [at.layer for at in places(0, 1_000_000, 4)]
+    assert found == [1, 1, 333334, 333334, 666667, 666667, 1_000_000, 1_000_000]
+    assert list(places(3, 5, 5)) == list(places(3, 5))
+    assert [at.layer for at in places(9, 0, 1)] == [1, 1]

@@ -1,6 +1,7 @@
 """Study files, plans, and what a command line does to them."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.sweep.plan import Plan, spelling
 from harness.sweep.study import load
+from harness.training.config import canonical
 
 BASE = """{
     "scheme": "deepnorm", "seed": 0,
@@ -290,3 +292,93 @@ def test_a_decoder_as_deep_as_its_encoder_is_found_by_its_depth(tmp_path: Path) 
     whole = load(str(path), only=["model.decoder_depth=1"])
     assert [c.values for c in whole.cells] == [(1, 1, 0), (1, 3, 0), (2, 1, 0), (2, 3, 0)]
     assert whole.selected == (whole.cells[0], whole.cells[2])
+
+
+def test_a_study_imports_its_neighbour_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path, modules = list(sys.path), set(sys.modules)
+    for depth in (1, 2):
+        (folder := tmp_path / str(depth)).mkdir()
+        (folder / "neighbour").mkdir()
+        (folder / "neighbour" / "__init__.py").write_text("from neighbour.depths import DEPTHS\n")
+        (folder / "neighbour" / "depths.py").write_text(f"DEPTHS = [{depth}]\n")
+        before = "from neighbour import DEPTHS"
+        found = load(str(study(folder, '{"model.depth": DEPTHS, "seed": [0]}', before=before)))
+        assert [cell.values for cell in found.cells] == [(depth, 0)]
+    assert sys.path == path
+    assert not {"neighbour", "neighbour.depths"} & (sys.modules.keys() - modules)
+
+
+def test_a_study_that_fails_leaves_the_path_as_it_was(tmp_path: Path) -> None:
+    path = list(sys.path)
+    words = message(str(study(tmp_path, "{}", before="import no_such_neighbour")))
+    assert words.endswith("line 3: ModuleNotFoundError: No module named 'no_such_neighbour'")
+    assert sys.path == path
+
+
+def test_a_table_merges_into_its_section(tmp_path: Path) -> None:
+    found = plan(tmp_path, '{"model": [{"depth": 3}, {"width": 16, "ffn": 8}], "seed": [0]}')
+    models = [cell.config.model for cell in found.cells]
+    assert [(m.family, m.heads, m.depth, m.width, m.ffn) for m in models] == [
+        ("decoder", 2, 3, 8, 16),
+        ("decoder", 2, 1, 16, 8),
+    ]
+    assert spelling(found.cells[0].values[0]) == canonical(models[0].model_dump(mode="json"))
+
+
+def test_a_table_of_options_merges_into_those_of_the_base(tmp_path: Path) -> None:
+    path = study(tmp_path, '{"scheme_options": [{}, {"beta": False}], "seed": [0]}')
+    path.write_text(path.read_text().replace('"seed": 0', '"scheme_options": {"alpha": False}'))
+    whole = load(str(path))
+    assert [cell.config.scheme_options for cell in whole.cells] == [
+        {"alpha": False},
+        {"alpha": False, "beta": False},
+    ]
+    typed = load(str(path), sets=['scheme_options={"beta": false},{}'])
+    assert [cell.key for cell in typed.cells] == [cell.key for cell in reversed(whole.cells)]
+    part = load(str(path), only=['scheme_options={"alpha": false}'])
+    assert [cell.key for cell in part.selected] == [whole.cells[0].key]
+
+
+def test_a_table_that_names_another_task_has_nothing_of_the_first(tmp_path: Path) -> None:
+    axes = '{"data": [{"symbols": 8}, {"name": "reverse"}, {"name": "recall"}], "seed": [0]}'
+    path = study(tmp_path, axes)
+    path.write_text(path.read_text().replace('"reverse"}', '"reverse", "symbols": 7}', 1))
+    tasks = [cell.config.data for cell in load(str(path)).cells]
+    assert [(task.name, getattr(task, "symbols", None)) for task in tasks[:2]] == [
+        ("reverse", 8),
+        ("reverse", 7),
+    ]
+    assert tasks[2] == load(str(study(tmp_path, '{"data.name": ["recall"]}'))).cells[0].config.data
+
+
+@pytest.mark.parametrize(
+    ("numpys", "plain"),
+    [
+        ('{"model.depth": np.arange(2, 4), "seed": [0]}', '{"model.depth": [2, 3], "seed": [0]}'),
+        ('{"model.depth": list(np.arange(2, 4)), "seed": (0,)}', '{"model.depth": [2, 3]}'),
+        ('{"optim.lr": np.logspace(-3, -2, 2), "seed": [0]}', '{"optim.lr": [1e-3, 1e-2]}'),
+        ('{"optim.betas": [np.array([0.5, 0.9])]}', '{"optim.betas": [[0.5, 0.9]]}'),
+        ('{"scheme": np.array(["rezero"])}', '{"scheme": ["rezero"]}'),
+        ('{"scheme_options.beta": np.array([False])}', '{"scheme_options.beta": [False]}'),
+    ],
+)
+def test_numpys_values_are_plain_ones_with_the_same_runs(
+    tmp_path: Path, numpys: str, plain: str
+) -> None:
+    found = load(str(study(tmp_path, numpys, before="import numpy as np")))
+    expected = plan(tmp_path, plain)
+    assert [cell.key for cell in found.cells] == [cell.key for cell in expected.cells]
+    assert repr(found.cells[0].values[0]) == repr(expected.cells[0].values[0])
+
+
+def test_numpys_numbers_may_stand_in_a_base_and_in_a_tuning(tmp_path: Path) -> None:
+    tune = '{"optim.lr": np.array([1e-3, 1e-2]), "seeds": np.arange(8, 10)}'
+    path = study(tmp_path, '{"seed": [0]}', before="import numpy as np", tune=tune)
+    expected = load(str(path))
+    path.write_text(
+        path.read_text().replace('"width": 8', '"width": np.int64(8)').replace("np.arange", "range")
+    )
+    found = load(str(path))
+    assert expected.tuning is not None and found.tuning is not None
+    assert found.tuning.by_key.keys() == expected.tuning.by_key.keys()
+    assert len(expected.tuning.cells) == 4

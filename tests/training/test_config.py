@@ -210,6 +210,20 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "model.family: task 'code_text' needs decoder or encoder, got 'encoder_decoder'",
     ),
     (
+        {"train.average": 5, "train.validate_every": 3},
+        "train.average: expected at most 4, the validations of 10 steps, got 5; lower it or "
+        "train.validate_every",
+    ),
+    (
+        {"train.average": 2, "train.validate_every": 100},
+        "train.average: expected at most 1, the validations of 10 steps, got 2; lower it or "
+        "train.validate_every",
+    ),
+    (
+        {"scheme": "mix_norm", "scheme_options": {"share": 2}},
+        "scheme_options.share: expected a number from 0 to 1, got 2",
+    ),
+    (
         {"model.family": "decoder", "model.decoder_depth": 3},
         "model.decoder_depth: only an encoder_decoder has it, got family 'decoder'; "
         "set model.depth",

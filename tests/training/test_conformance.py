@@ -32,7 +32,7 @@ OPTIONS = [
 def problems(name: str, **options: object) -> dict[str, str]:
     """The problems found, by check; one family speaks for all."""
     found = conformance.conform(name, options)
-    return {each.check: each.problem for each in found if each.problem}
+    return {each.check: each.problem for each in found if each.problem and not each.warning}
 
 
 @pytest.fixture
@@ -161,6 +161,59 @@ def test_a_layer_that_should_start_closed_and_does_not_is_found(
     assert "a layer whose branches start at 0 starts as the identity" in problems("closed")
 
 
+NORMED = "a norm follows what the last layer adds to"
+
+
+def warnings_of(name: str, monkeypatch: pytest.MonkeyPatch, **options: object) -> dict[str, str]:
+    """What that check alone says, by family; it never fails."""
+    monkeypatch.setattr(conformance, "CHECKS", {NORMED: conformance.CHECKS[NORMED]})
+    found = list(conformance.conform(name, options))
+    assert all(each.warning for each in found)
+    return {each.family: each.problem for each in found}
+
+
+@pytest.mark.usefixtures("shallow")
+def test_an_own_stream_that_no_norm_follows_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    @scheme("none")
+    def branch_only(at: Place, *, final_norm: bool = False) -> Wiring:
+        """x + F(LN(x))"""
+        return Wiring(norms=on("input"))
+
+    @scheme("none")
+    def last_only(at: Place) -> Wiring:
+        """LN(x + F(x)) at the end of the last layer"""
+        return Wiring(norms=on("sum") if at.layer == at.depth and at.last else on("input"))
+
+    words = "none does, as it does in pre_norm; say final_norm=True if it is to"
+    assert warnings_of("branch_only", monkeypatch) == {
+        "encoder": f"encoder: {words}",
+        "decoder": f"decoder: {words}",
+        "encoder_decoder": f"encoder: {words} (and 1 more)",
+    }
+    for name, options in (("branch_only", {"final_norm": True}), ("last_only", {})):
+        assert not any(warnings_of(name, monkeypatch, **options).values())
+
+
+@pytest.mark.usefixtures("shallow")
+@pytest.mark.parametrize("name", ["pre_norm", "post_norm", "rezero", "t_fixup", "dlcl"])
+def test_a_published_scheme_has_the_final_norm_that_its_source_says(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any(warnings_of(name, monkeypatch).values())
+
+
+def test_a_function_that_raises_is_one_line_with_its_place() -> None:
+    @scheme("none")
+    def broken(at: Place) -> Wiring:
+        """x, until layer 48"""
+        return Wiring(norms=on("sum"), branch=1 / (48 - at.layer))
+
+    with pytest.raises(ConfigError) as refused:
+        next(conformance.conform("broken", {}))
+    place = "encoder layer 48 of 48, self"
+    assert str(refused.value) == f"scheme 'broken': {place}: ZeroDivisionError: division by zero"
+
+
 def test_an_unknown_scheme_is_one_line() -> None:
     with pytest.raises(ConfigError, match=r"unknown scheme 'deepnrm' .did you mean 'deepnorm'"):
         list(conformance.conform("deepnrm", {}))
@@ -178,11 +231,12 @@ def test_the_command_says_what_failed_and_ends_with_1(tmp_path: Path) -> None:
     )
     out, err = run(tmp_path, "check", "mute", "--study", "./mine.py", code=1)
     assert "decoder          every parameter has a gradient: FAILED: stacks.decoder" in out
-    assert err == "mute: 11 checks, 2 failed\n"
+    assert f"decoder          {NORMED}: warning: decoder: none does" in out
+    assert err == "mute: 12 checks, 2 failed, 1 warned\n"
     out, err = run(
         tmp_path, "check", "mute", "--study", "./mine.py", "--option", "loud=true", "--json"
     )
     assert '"check": "weights can be saved and loaded"' in out
-    assert err == "mute: 11 checks, 0 failed\n"
+    assert err == "mute: 12 checks, 0 failed, 1 warned\n"
     _, err = run(tmp_path, "check", "mute", code=2)
     assert err.startswith("scheme: unknown scheme 'mute'")

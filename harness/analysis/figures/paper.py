@@ -1,4 +1,4 @@
-"""The paper's own numbers, results/paper/ of this repository: read, never mixed with ours."""
+"""The paper's own numbers, results/paper/ of the repository: read, never mixed with ours."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def published(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     there or not whole."""
     path = folder / f"{name}.csv"
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file; the paper's numbers come with a clone")
+        raise ConfigError(f"{path}: no such file; restore it, or install the harness again")
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     except ValueError as error:  # pandas' own are of this kind, too

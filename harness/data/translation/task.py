@@ -146,6 +146,18 @@ class Parallel:
         return ", ".join(f"{n} {reason}" for reason, n in self.left_out.items() if n)
 
     @property
+    def beyond(self) -> list[str]:
+        """A line for each option that would leave more pairs of a direction than it has."""
+        low = {direction: self._texts("train", *direction) for direction in self._low}
+        found = []
+        for field, pairs in (("low_pairs", low), ("test_pairs", self._test)):
+            most = getattr(self.options, field)
+            short = [f"{'>'.join(d)} ({len(p)})" for d, p in pairs.items() if len(p) < most]
+            if short:
+                found.append(f"data.{field}: {most} is more than {', '.join(short)} can give")
+        return found
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Pairs by split that filters leave, all directions together."""
         return {

@@ -255,6 +255,17 @@ def test_low_resource_directions_keep_their_first_pairs_and_have_a_group(tmp_pat
     assert {arrays.group for arrays in toy(tmp_path).valid(BUDGET)} == {""}
 
 
+def test_options_beyond_what_a_direction_has_are_told_with_what_it_has(tmp_path: Path) -> None:
+    given = {"directions": ("de>en", "en>*"), "low_resource": ("de>en",)}
+    most = {"low_pairs": 200, "test_pairs": 18}
+    assert many(tmp_path, **given, **most).beyond == []
+    assert many(tmp_path, **given, low_pairs=200, test_pairs=0).beyond == []
+    assert many(tmp_path, **given, low_pairs=201, test_pairs=19).beyond == [
+        "data.low_pairs: 201 is more than de>en (200) can give",
+        "data.test_pairs: 19 is more than en>zh-CN (18) can give",
+    ]
+
+
 def test_the_test_split_comes_whole_in_batches_of_like_length(tmp_path: Path) -> None:
     task = many(tmp_path, directions=("en>*",), test_pairs=20)
     assert [len(test.pairs) for test in task.tests] == [20, 20, 18]
