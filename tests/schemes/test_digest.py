@@ -108,6 +108,19 @@ def test_a_field_added_later_changes_no_digest_at_its_default() -> None:
     }
 
 
+def test_a_stack_of_any_depth_has_a_digest_at_once() -> None:
+    wired = 0
+
+    def counted(at: Place) -> Wiring:
+        nonlocal wired
+        wired += 1
+        return PLAIN
+
+    scheme("mine")(counted)
+    assert len(wiring_digest(find("counted"), {}, 0, 10**9)) == 12
+    assert wired == 2 * module.LAYERS
+
+
 def test_a_scheme_that_raises_has_no_digest() -> None:
     def broken(at: Place) -> Wiring:
         raise ZeroDivisionError
