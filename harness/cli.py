@@ -17,7 +17,14 @@ import typer
 from harness import cli_data, cli_schemes
 from harness.cli_data import DATA, DataOption
 from harness.cli_schemes import JsonOption
-from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
+from harness.errors import (
+    ConfigError,
+    Disagreement,
+    MissingRuns,
+    Terminated,
+    redacted,
+    surroundings,
+)
 
 if TYPE_CHECKING:
     from harness.session import Session
@@ -273,4 +280,4 @@ def _preferred(prefer: str | None) -> str | None:
 
 
 def _terminated(signum: int, frame: Any) -> None:
-    raise SystemExit(128 + signum)
+    raise Terminated(128 + signum)

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import harness
-from harness.errors import ConfigError, did_you_mean
+from harness.errors import ConfigError, Terminated, did_you_mean
 from harness.fields import number, read_list
 from harness.sweep.plan import Cell, Plan, spelling, with_tuning
 from harness.training.config import parse, read_toml, with_value
@@ -111,6 +111,8 @@ def execute(source: Path, code: str) -> Any:
     sys.modules[module.__name__] = module  # where dataclasses look for their annotations
     try:
         exec(compile(code, str(source), "exec"), module.__dict__)
+    except Terminated:
+        raise
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     except (Exception, SystemExit) as error:  # a study file is the user's input

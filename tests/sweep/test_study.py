@@ -6,6 +6,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.sweep.study import Plan, load, spelling
+from tests.commands import run
 
 BASE = """{
     "scheme": "deepnorm", "seed": 0,
@@ -252,3 +253,8 @@ def test_a_decoder_as_deep_as_its_encoder_is_found_by_its_depth(tmp_path: Path) 
     whole = load(str(path), only=["model.decoder_depth=1"])
     assert [c.values for c in whole.cells] == [(1, 1, 0), (1, 3, 0), (2, 1, 0), (2, 3, 0)]
     assert whole.chosen == {whole.cells[0].key, whole.cells[2].key}
+
+
+def test_a_signal_while_a_study_loads_is_not_the_fault_of_the_study(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    assert run(tmp_path, "status", "./slow.py", code=143) == ("", "")
