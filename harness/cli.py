@@ -113,7 +113,10 @@ def recover(
     data: DataOption = DATA,
 ) -> None:
     """Close the attempts of workers that are gone, as `run` does when it starts."""
-    typer.echo(f"{_session(study, set_, state, results, data).recover()} attempts closed")
+    from harness.commands import recover as recover_study
+
+    closed = recover_study(_session(study, set_, state, results, data))
+    typer.echo(f"{closed} attempts closed")
 
 
 @app.command()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from harness.analysis.records import differences
 from harness.errors import redacted
 from harness.session import Session, disagreeing
-from harness.sweep.lease import holds
+from harness.sweep.lease import SECONDS, dead, overdue
 from harness.sweep.plan import Cell, Plan
 
 if TYPE_CHECKING:
@@ -122,6 +123,20 @@ def collect(session: Session, prefer: str | None) -> int:
     return _conclude(session, [])
 
 
+def recover(session: Session) -> int:
+    """Closes the attempts of workers that are gone; how many. Whether a worker is gone that is not
+    in sight, on another host, shows within minutes: if not, it renews its lease."""
+    closed = session.recover()
+    if elsewhere := session.ledger.unsure():
+        hosts = ", ".join(sorted({lease["host"] for lease in elsewhere}))
+        words = f"{len(elsewhere)} attempts are open out of sight (on {hosts})"
+        print(f"{words}: watching them for at most {SECONDS:.0f} seconds", file=sys.stderr)
+    while session.ledger.unsure():
+        time.sleep(1.0)
+        closed += session.recover()
+    return closed
+
+
 def verify(session: Session) -> list[str]:
     """What ledger, tracker and results do not agree on, a line each."""
     if not session.has_ledger:
@@ -154,8 +169,12 @@ def _tracker_against_ledger(session: Session) -> Iterator[str]:
         token, name = trial.user_attrs["claim"]["token"], f"attempt {trial.number}"
         run = tracked.get(token)
         if token not in ended:
-            if not holds(trial.user_attrs["lease"]):
-                yield f"{name}: left open; mend it with '{session.plan.named('recover')}'"
+            lease, mend = trial.user_attrs["lease"], session.plan.named("recover")
+            if dead(lease):
+                yield f"{name}: left open; mend it with '{mend}'"
+            elif (hours := overdue(lease) / 3600) > 1:
+                where = f"open on {lease['host']}, and not renewed for {hours:.0f} hours"
+                yield f"{name}: {where}; if no worker is there, close it with '{mend}'"
         elif run is None:
             if ended[token][0] == "FINISHED":  # others may have ended before they were tracked
                 yield f"{name}: done, and unknown to the tracker"
