@@ -22,6 +22,7 @@ from harness.errors import (
     Disagreement,
     MissingRuns,
     Terminated,
+    WorkersFailed,
     redacted,
     surroundings,
 )
@@ -239,7 +240,7 @@ def main() -> None:
         code: Any = command.main(prog_name="harness", standalone_mode=False)
     except (ConfigError, MissingRuns) as error:
         code = _say(str(error), 2)
-    except Disagreement as error:
+    except (Disagreement, WorkersFailed) as error:
         code = _say(str(error), 1)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)

@@ -36,7 +36,8 @@ def run_study(
     if dry_run:
         return _say_what_would_run(session, retry)
 
-    from harness.sweep.worker import cores, supervise, undisturbed, warm_up
+    from harness.sweep.pool import supervise, undisturbed, warm_up
+    from harness.sweep.worker import cores
 
     if session.wanted():
         warm_up()
@@ -92,16 +93,17 @@ def run_worker(opened: Callable[[], Session]) -> int:
     from harness.sweep.crew import follow
 
     ranks = join()
+    code = 0
     if ranks.rank:
         follow(ranks)
     else:
-        _lead(opened(), ranks)
+        code = _lead(opened(), ranks)
         ranks.told(None)
     ranks.part()
-    return 0
+    return code
 
 
-def _lead(session: Session, ranks: "Ranks") -> None:
+def _lead(session: Session, ranks: "Ranks") -> int:
     from harness.sweep.worker import work
 
     for note in session.check(ranks.count):
@@ -113,10 +115,14 @@ def _lead(session: Session, ranks: "Ranks") -> None:
             break
         asked = wanted
         work(session.job(wanted), (signal.SIGINT, signal.SIGTERM), ranks)
+    return 1 if _say_what_crashed(session, f"'{session.plan.command} --retry'") or wanted else 0
 
 
 def collect(session: Session, prefer: str | None) -> int:
-    """Writes rows, curves and figures from ledger and tracker."""
+    """Writes rows, curves and figures from ledger and tracker, and closes what dead workers left
+    open in the two."""
+    if session.has_ledger:
+        session.recover()
     session.merge(prefer)
     session.write_curves()
     session.draw()
@@ -275,12 +281,7 @@ class Bar:
 
 
 def _conclude(session: Session, wanted: list[Cell]) -> int:
-    rows, crashes = session.all_rows, session.ledger.standing().crashed
-    crashed = [r for r in rows.values() if r["outcome"] == "crashed"]
-    for r in crashed:
-        last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
-        words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with --retry"
-        print(redacted(words), file=sys.stderr)
+    rows, crashed = session.all_rows, _say_what_crashed(session, "--retry")
     where = f"{session.plan.name}: {len(rows)}/{session.size} cells"
     print(f"{where} in {session.results.folder}", file=sys.stderr)
     if waiting := sum(cell.chosen for cell in session.plan.waiting):
@@ -290,3 +291,13 @@ def _conclude(session: Session, wanted: list[Cell]) -> int:
         again = f"continue with '{session.plan.command}'"
         print(f"{len(unfinished)} cells are unfinished; {again}", file=sys.stderr)
     return 1 if crashed or unfinished else 0
+
+
+def _say_what_crashed(session: Session, again: str) -> bool:
+    crashes = session.ledger.standing().crashed
+    crashed = [r for r in session.all_rows.values() if r["outcome"] == "crashed"]
+    for r in crashed:
+        last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
+        words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with {again}"
+        print(redacted(words), file=sys.stderr)
+    return bool(crashed)

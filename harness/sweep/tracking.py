@@ -13,8 +13,10 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # MLflow looks for git and
 
 from filelock import FileLock
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
 
+from harness.errors import ConfigError
 from harness.training.config import Config, canonical
 from harness.training.curves import Curves
 
@@ -54,7 +56,16 @@ class Tracker:
         name = f"{config.scheme}-{config.model.depth}-seed{config.seed}"
         tags = {"study": self.study, "run_id": config.run_id, "attempt": str(attempt)}
         tags["token"] = token
-        run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        try:
+            run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        except MlflowException:
+            if self.client.get_experiment(self.experiment).lifecycle_stage == LifecycleStage.ACTIVE:
+                raise
+            raise ConfigError(
+                f"tracker: the experiment '{self.study}' was deleted; restore it with "
+                f"'MLFLOW_TRACKING_URI={self.client.tracking_uri} mlflow experiments restore "
+                f"--experiment-id {self.experiment}', or rename the study file"
+            ) from None
         self.client.log_batch(run, params=[Param(k, v) for k, v in _parameters(config).items()])
         self.client.log_text(run, canonical(config.model_dump(mode="json")), "config.json")
         return TrackedRun(self.client, run)
