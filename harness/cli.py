@@ -219,7 +219,7 @@ def ui(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 5000,
 ) -> None:
     """Open MLflow's page on this state, on loopback."""
-    from harness.commands import serve
+    from harness.sweep.tracking import serve
 
     raise typer.Exit(serve(state, port))
 

@@ -1,14 +1,11 @@
 """What the commands on a study do, each given a Session."""
 
-import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -212,21 +209,6 @@ def study_status(session: Session) -> dict[str, Any]:
         "imported": sum(k not in accepted for k, r in rows.items() if r["outcome"] != "crashed"),
         "seconds_left": _seconds_left(session, lambda cell: cell.key not in running),
     }
-
-
-def serve(state: Path, port: int) -> int:
-    """MLflow's page on this state's store, or the address of the server that tracks."""
-    from harness.sweep.tracking import tracking_uri
-
-    uri = tracking_uri(state)
-    if uri.startswith("http"):
-        print(f"the tracker is a server of its own: {redacted(uri)}")
-        return 0
-    command = [sys.executable, "-m", "mlflow", "server"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    # By environment: a command line, with its password, is for all to see.
-    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri}
-    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def _seconds_left(session: Session, counts: Callable[[Cell], bool]) -> float | None:
