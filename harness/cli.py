@@ -18,7 +18,15 @@ from harness import cli_data, cli_schemes
 from harness.cli_data import DATA, DataOption
 from harness.cli_results import plot, table
 from harness.cli_schemes import JsonOption
-from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
+from harness.errors import (
+    ConfigError,
+    Disagreement,
+    MissingRuns,
+    Terminated,
+    WorkersFailed,
+    redacted,
+    surroundings,
+)
 from harness.options import (
     RESULTS,
     STATE,
@@ -115,7 +123,10 @@ def recover(
     data: DataOption = DATA,
 ) -> None:
     """Close the attempts of workers that are gone, as `run` does when it starts."""
-    typer.echo(f"{_session(study, set_, name, state, results, data).recover()} attempts closed")
+    from harness.commands import recover as recover_study
+
+    closed = recover_study(_session(study, set_, name, state, results, data))
+    typer.echo(f"{closed} attempts closed")
 
 
 @app.command()
@@ -167,7 +178,7 @@ def ui(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 5000,
 ) -> None:
     """Open MLflow's page on this state, on loopback."""
-    from harness.commands import serve
+    from harness.sweep.tracking import serve
 
     raise typer.Exit(serve(state, port))
 
@@ -188,7 +199,7 @@ def main() -> None:
         code: Any = command.main(prog_name="harness", standalone_mode=False)
     except (ConfigError, MissingRuns) as error:
         code = _say(str(error), 2)
-    except Disagreement as error:
+    except (Disagreement, WorkersFailed) as error:
         code = _say(str(error), 1)
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
@@ -238,4 +249,4 @@ def _preferred(prefer: str | None) -> str | None:
 
 
 def _terminated(signum: int, frame: Any) -> None:
-    raise SystemExit(128 + signum)
+    raise Terminated(128 + signum)

@@ -1,13 +1,11 @@
 """What the commands on a study do, each given a Session."""
 
-import os
 import signal
-import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from harness.errors import redacted
 from harness.results.columns import differences
 from harness.session import Session, disagreeing
-from harness.sweep.lease import holds
+from harness.sweep.lease import SECONDS, dead, overdue
 from harness.sweep.plan import Cell, Plan
 
 if TYPE_CHECKING:
@@ -35,7 +33,8 @@ def run_study(
     if dry_run:
         return _say_what_would_run(session, retry)
 
-    from harness.sweep.worker import cores, supervise, undisturbed, warm_up
+    from harness.sweep.pool import supervise, undisturbed, warm_up
+    from harness.sweep.worker import cores
 
     if session.wanted():
         warm_up()
@@ -91,16 +90,17 @@ def run_worker(opened: Callable[[], Session]) -> int:
     from harness.sweep.crew import follow
 
     ranks = join()
+    code = 0
     if ranks.rank:
         follow(ranks)
     else:
-        _lead(opened(), ranks)
+        code = _lead(opened(), ranks)
         ranks.told(None)
     ranks.part()
-    return 0
+    return code
 
 
-def _lead(session: Session, ranks: "Ranks") -> None:
+def _lead(session: Session, ranks: "Ranks") -> int:
     from harness.sweep.worker import work
 
     for note in session.check(ranks.count):
@@ -112,14 +112,32 @@ def _lead(session: Session, ranks: "Ranks") -> None:
             break
         asked = wanted
         work(session.job(wanted), (signal.SIGINT, signal.SIGTERM), ranks)
+    return 1 if _say_what_crashed(session, f"'{session.plan.command} --retry'") or wanted else 0
 
 
 def collect(session: Session, prefer: str | None) -> int:
-    """Writes rows, curves and figures from ledger and tracker."""
+    """Writes rows, curves and figures from ledger and tracker, and closes what dead workers left
+    open in the two."""
+    if session.has_ledger:
+        session.recover()
     session.merge(prefer)
     session.write_curves()
     session.draw()
     return _conclude(session, [])
+
+
+def recover(session: Session) -> int:
+    """Closes the attempts of workers that are gone; how many. Whether a worker is gone that is not
+    in sight, on another host, shows within minutes: if not, it renews its lease."""
+    closed = session.recover()
+    if elsewhere := session.ledger.unsure():
+        hosts = ", ".join(sorted({lease["host"] for lease in elsewhere}))
+        words = f"{len(elsewhere)} attempts are open out of sight (on {hosts})"
+        print(f"{words}: watching them for at most {SECONDS:.0f} seconds", file=sys.stderr)
+    while session.ledger.unsure():
+        time.sleep(1.0)
+        closed += session.recover()
+    return closed
 
 
 def verify(session: Session) -> list[str]:
@@ -155,8 +173,12 @@ def _tracker_against_ledger(session: Session) -> Iterator[str]:
         token, name = trial.user_attrs["claim"]["token"], f"attempt {trial.number}"
         run = tracked.get(token)
         if token not in ended:
-            if not holds(trial.user_attrs["lease"]):
+            lease = trial.user_attrs["lease"]
+            if dead(lease):
                 yield f"{name}: left open; mend it with '{mend}'"
+            elif (hours := overdue(lease) / 3600) > 1:
+                where = f"open on {lease['host']}, and not renewed for {hours:.0f} hours"
+                yield f"{name}: {where}; if no worker is there, close it with '{mend}'"
         elif run is None:
             if ended[token][0] == "FINISHED":  # others may have ended before they were tracked
                 yield f"{name}: done, and unknown to the tracker"
@@ -188,21 +210,6 @@ def study_status(session: Session) -> dict[str, Any]:
         "imported": sum(k not in accepted for k, r in rows.items() if r["outcome"] != "crashed"),
         "seconds_left": _seconds_left(session, running),
     }
-
-
-def serve(state: Path, port: int) -> int:
-    """MLflow's page on this state's store, or the address of the server that tracks."""
-    from harness.sweep.tracking import tracking_uri
-
-    uri = tracking_uri(state)
-    if uri.startswith("http"):
-        print(f"the tracker is a server of its own: {redacted(uri)}")
-        return 0
-    command = [sys.executable, "-m", "mlflow", "server"]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    # By environment: a command line, with its password, is for all to see.
-    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri}
-    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def _seconds_left(session: Session, running: Set[str] = frozenset()) -> float | None:
@@ -257,12 +264,7 @@ class Bar:
 
 
 def _conclude(session: Session, wanted: list[Cell]) -> int:
-    rows, crashes = session.selected_rows, session.ledger.standing().crashed
-    crashed = [r for r in rows.values() if r["outcome"] == "crashed"]
-    for r in crashed:
-        last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
-        words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with --retry"
-        print(redacted(words), file=sys.stderr)
+    rows, crashed = session.selected_rows, _say_what_crashed(session, "--retry")
     where = f"{session.plan.name}: {len(rows)}/{session.size} cells"
     print(f"{where} in {session.results.folder}", file=sys.stderr)
     if session.moved:
@@ -278,3 +280,13 @@ def _conclude(session: Session, wanted: list[Cell]) -> int:
         again = f"continue with '{session.plan.command}'"
         print(f"{len(unfinished)} cells are unfinished; {again}", file=sys.stderr)
     return 1 if crashed or unfinished else 0
+
+
+def _say_what_crashed(session: Session, again: str) -> bool:
+    crashes = session.ledger.standing().crashed
+    crashed = [r for r in session.selected_rows.values() if r["outcome"] == "crashed"]
+    for r in crashed:
+        last = crashes.get(r["run_id"], {}).get("error", "").strip().split("\n")[-1]
+        words = f"crashed: {r['run_id']} ({last or r['reason']}); try again with {again}"
+        print(redacted(words), file=sys.stderr)
+    return bool(crashed)

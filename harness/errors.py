@@ -26,6 +26,14 @@ class Disagreement(Exception):  # noqa: N818
     """Ledger and results differ on a cell; the message names both values. Exit code 1."""
 
 
+class WorkersFailed(Exception):  # noqa: N818
+    """Workers end before an attempt does; the message is what one of them said. Exit code 1."""
+
+
+class Terminated(SystemExit):
+    """SIGTERM came. Not the exit of a study file that calls exit()."""
+
+
 def surroundings(error: BaseException) -> str | None:
     """One line for what the machine does to us: a full disk, a locked, broken or absent store.
 

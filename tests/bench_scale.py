@@ -55,11 +55,11 @@ def main() -> None:
         ledger = Ledger("vast", folder / "state", None, {})
         record = {f"measured_{i}": i / 7 for i in range(40)}
         record |= {"outcome": "trained", "final_loss": 2.5, "seconds": 1.0, "data_sha": None}
-        session = Session(str(source), [], Places(folder / "state", folder, folder))
+        session = Session(plan, Places(folder / "state", folder, folder))
         trials = []
         for key in keys[:DONE]:
             told = {"claim": {"cell": key, "token": key}, "lease": lease()}
-            told["result"] = {"record": {**record, "data_sha": session.shas[key]}, "run": "r"}
+            told["result"] = {"record": {**record, **session.digests[key]}, "run": "r"}
             trials.append(create_trial(state=TrialState.COMPLETE, value=2.5, user_attrs=told))
         ledger._study.add_trials(trials)
 

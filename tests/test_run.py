@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -270,6 +269,7 @@ def test_an_interrupted_run_continues_where_it_was(tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_tracker_opens_on_loopback(finished: Path) -> None:
+    from urllib.error import URLError
     from urllib.request import urlopen
 
     command = [sys.executable, "-m", "harness", "ui", "--port", "5917"]
@@ -278,7 +278,6 @@ def test_the_page_of_the_tracker_opens_on_loopback(finished: Path) -> None:
         cwd=finished,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
     try:
         deadline = time.monotonic() + 60
@@ -292,5 +291,7 @@ def test_the_page_of_the_tracker_opens_on_loopback(finished: Path) -> None:
             pytest.fail("no page within a minute")
         assert b"MLflow" in page
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=30)
+        process.terminate()
+        assert process.wait(timeout=60) == 143
+    with pytest.raises(URLError, match="refused"):  # the server is gone, too
+        urlopen("http://127.0.0.1:5917/", timeout=5)

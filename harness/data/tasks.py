@@ -7,8 +7,8 @@ from pydantic import Field
 
 from harness.data.arrays import Task
 from harness.data.synthetic import Pairs, Recall, Reverse, Synthetic, synthetic_sha
-from harness.data.text import CodeText, Text, load_text, text_sha
-from harness.data.translation.options import Translation, translation_sha
+from harness.data.text import CodeText, Text, load_text, text_paths, text_sha
+from harness.data.translation.options import Translation, corpus_path, translation_sha
 from harness.fields import Strict
 
 TaskOptions = Annotated[
@@ -49,3 +49,12 @@ def data_sha(options: TaskOptions, data: Path) -> str:
     if isinstance(options, Translation):
         return translation_sha(options, data)
     return text_sha(options, data)
+
+
+def files(options: TaskOptions, data: Path) -> tuple[Path, ...]:
+    """The files that hold the content; ConfigError when they are not there."""
+    if isinstance(options, Synthetic):
+        return ()
+    if isinstance(options, Translation):
+        return (corpus_path(options.corpus, data),)
+    return text_paths(options, data)

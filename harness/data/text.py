@@ -98,19 +98,19 @@ class Characters:
 
 
 def load_text(options: CodeText | Text, data: Path, family: str, length: int) -> Characters:
-    files = _files(_paths(options, data))
+    files = _files(text_paths(options, data))
     return Characters(files, options.valid_windows, family, length, text_sha(options, data))
 
 
 def text_sha(options: CodeText | Text, data: Path) -> str:
     """Hash of the characters, file by file; names and folders do not count."""
     digest = hashlib.sha256()
-    for text in _files(_paths(options, data)):
+    for text in _files(text_paths(options, data)):
         digest.update(hashlib.sha256(text.encode()).digest())
     return digest.hexdigest()[:12]
 
 
-def _paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
+def text_paths(options: CodeText | Text, data: Path) -> tuple[Path, ...]:
     if isinstance(options, CodeText):
         torch = find_spec("torch")
         assert torch is not None and torch.origin is not None

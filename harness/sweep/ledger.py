@@ -7,8 +7,8 @@ the lowest number. Of several attempts at one cell that begin at once, the lowes
 import math
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from sqlalchemy import event
 
 from harness.errors import ConfigError
-from harness.sweep.lease import RENEWED, holds, lease
+from harness.sweep.lease import Lease, Watch, belongs, lease, renewing
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -95,6 +95,7 @@ class Ledger:
         self._cells: dict[str, _Cell] = {}
         self._open: dict[int, FrozenTrial] = {}
         self._known = self._since = self._corpora = 0
+        self._watch = Watch()
 
     def claim(self, keys: Iterable[str]) -> Attempt | None:
         """Begins an attempt at the first key that is neither done, crashed nor being tried."""
@@ -114,28 +115,16 @@ class Ledger:
             self.recover()
         return None
 
-    @contextmanager
-    def kept(self, attempt: Attempt) -> Iterator[None]:
-        """Renews the attempt's lease in a thread for as long as the block runs."""
-        over = threading.Event()
+    def kept(self, attempt: Attempt) -> AbstractContextManager[None]:
+        """Renews the attempt's lease for as long as the block runs."""
 
         def renew() -> None:
-            while not over.wait(RENEWED):
-                try:
-                    self._storage.set_trial_user_attr(attempt.trial_id, "lease", lease())
-                except UpdateFinishedTrialError:
-                    attempt.lost.set()
-                    return
-                except Exception:  # a busy database; the lease outlasts five renewals
-                    continue
+            try:
+                self._storage.set_trial_user_attr(attempt.trial_id, "lease", lease())
+            except UpdateFinishedTrialError:
+                attempt.lost.set()
 
-        thread = threading.Thread(target=renew, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return renewing(renew, attempt.lost)
 
     def done(self, attempt: Attempt, record: Mapping[str, Any], run: str) -> bool:
         """A completed measurement; `run` is the tracker's name of the attempt. False if the attempt
@@ -156,24 +145,32 @@ class Ledger:
         """Errors and lost attempts until now no longer count."""
         self._study.set_user_attr("retry_from", len(self._study.get_trials(deepcopy=False)))
 
-    def recover(self) -> list[int]:
+    def recover(self, released: Collection[int] = ()) -> list[int]:
         """Ends the attempts whose workers are gone; their numbers. One that had left its record is
-        done, for nothing was missing but the last word."""
+        done, for nothing was missing but the last word. Those of the processes `released`, which
+        were told to leave, are not lost."""
         self._refresh()
+        leases = {
+            n: t.user_attrs["lease"] for n, t in self._open.items() if "lease" in t.user_attrs
+        }
         ended = []
-        for trial in list(self._open.values()):
-            attributes = trial.user_attrs
-            if "lease" in attributes and holds(attributes["lease"]):
-                continue
-            if "result" in attributes:
-                value = _value(attributes["result"]["record"])
+        for number in (self._open.keys() - leases.keys()) | {*self._watch.gone(leases)}:
+            trial = self._open[number]
+            if "result" in trial.user_attrs:
+                value = _value(trial.user_attrs["result"]["record"])
                 over = self._end(trial._trial_id, TrialState.COMPLETE, {}, value)
             else:
-                over = self._end(trial._trial_id, TrialState.FAIL, {"end": {"how": "lost"}})
+                left = number in leases and belongs(leases[number], released)
+                how = "released" if left else "lost"
+                over = self._end(trial._trial_id, TrialState.FAIL, {"end": {"how": how}})
             if over:
-                ended.append(trial.number)
+                ended.append(number)
         self._refresh()
         return ended
+
+    def unsure(self) -> list[Lease]:
+        """The leases, at the last `recover`, that only more looks can judge."""
+        return self._watch.unsure()
 
     def standing(self) -> Standing:
         """Each cell's state; a cell that is done is nothing else."""

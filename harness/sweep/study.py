@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 import harness
-from harness.errors import ConfigError, did_you_mean
+from harness.errors import ConfigError, Terminated, did_you_mean
 from harness.fields import number, plain
 from harness.schemes import all_schemes
 from harness.sweep import selection
@@ -133,6 +133,8 @@ def execute(source: Path, code: str) -> Any:
     try:
         with _beside(source.parent):
             exec(compile(code, str(source), "exec"), module.__dict__)
+    except Terminated:
+        raise
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     except (Exception, SystemExit) as error:  # a study file is the user's input

@@ -2,9 +2,13 @@
 
 import logging
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,10 @@ os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # MLflow looks for git and
 
 from filelock import FileLock
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
 
+from harness.errors import ConfigError, redacted
 from harness.training.config import Config, canonical
 from harness.training.curves import Curves
 
@@ -23,6 +29,7 @@ logging.getLogger("mlflow").setLevel(logging.WARNING)
 Ending = tuple[str, Mapping[str, Any]]  # MLflow's status, and the record of the attempt
 
 FLUSH_SECONDS, FLUSH_METRICS = 5.0, 1000  # MLflow takes at most 1000 metrics a batch
+SERVER_SECONDS = 10.0  # for MLflow's server to end
 
 
 def tracking_uri(state: Path) -> str:
@@ -54,7 +61,16 @@ class Tracker:
         name = f"{config.scheme}-{config.model.depth}-seed{config.seed}"
         tags = {"study": self.study, "run_id": config.run_id, "attempt": str(attempt)}
         tags["token"] = token
-        run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        try:
+            run = self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id
+        except MlflowException:
+            if self.client.get_experiment(self.experiment).lifecycle_stage == LifecycleStage.ACTIVE:
+                raise
+            raise ConfigError(
+                f"tracker: the experiment '{self.study}' was deleted; restore it with "
+                f"'MLFLOW_TRACKING_URI={self.client.tracking_uri} mlflow experiments restore "
+                f"--experiment-id {self.experiment}', or rename the study file"
+            ) from None
         self.client.log_batch(run, params=[Param(k, v) for k, v in _parameters(config).items()])
         self.client.log_text(run, canonical(config.model_dump(mode="json")), "config.json")
         return TrackedRun(self.client, run)
@@ -139,3 +155,32 @@ def _parameters(config: Config) -> dict[str, str]:
         if not fields:
             flat[name] = str(value)
     return {key: value for key, value in flat.items() if len(value) <= 250}
+
+
+def serve(state: Path, port: int) -> int:
+    """MLflow's page on this state's store, or the address of the server that tracks."""
+    uri = tracking_uri(state)
+    if uri.startswith("http"):
+        print(f"the tracker is a server of its own: {redacted(uri)}")
+        return 0
+    command = [sys.executable, "-m", "mlflow", "server"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    # By environment: a command line, with its password, is for all to see.
+    environment = {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri}
+    # A group of its own, which ends whole: the server is several processes.
+    server = subprocess.Popen(command, env=environment, process_group=0)
+    signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
+    try:
+        return server.wait()
+    finally:
+        from harness.sweep.pool import undisturbed
+
+        with undisturbed():
+            _end_group(server)
+
+
+def _end_group(server: "subprocess.Popen[bytes]") -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(server.pid, sign)
+            server.wait(SERVER_SECONDS)

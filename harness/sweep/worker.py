@@ -1,42 +1,32 @@
-"""Workers: each claims a cell, trains it, tells ledger and tracker, and claims the next.
+"""Workers: each claims a cell, trains it, tells ledger and tracker, and claims the next."""
 
-`supervise` runs them as forkserver processes with the heavy libraries loaded once, and replaces
-those that are killed.
-"""
-
-import logging
 import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import time
 import traceback
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from harness.data.ranks import ALONE, Ranks
+from harness.data.tasks import data_sha, files
 from harness.errors import ConfigError, redacted, surroundings
 from harness.sweep.crew import LeaseLost, Order, Parted, heed, lead
-from harness.sweep.study import ROOT, execute
-from harness.training.config import parse
+from harness.sweep.study import ROOT, execute, shown
+from harness.training.config import Config, parse
 
 if TYPE_CHECKING:
-    from harness.sweep.ledger import Attempt, Ledger, Standing
+    from harness.sweep.ledger import Attempt, Ledger
     from harness.sweep.tracking import Ending, TrackedRun, Tracker
 
 PRELOADED = ["torch", "lightning.pytorch", "mlflow", "optuna", "harness.sweep.worker"]
-POLL_SECONDS = 0.5
 WAIT_SECONDS = 0.2  # between looks at cells that others are trying
-LEAVE_SECONDS = 30.0  # for a worker to come to its next step and release its cell
-DEATHS = 3  # of every worker without a new attempt: they cannot work here
+SIGNS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -55,12 +45,33 @@ class Job:
 
 
 class Interrupts:
-    """Signals, noted and obeyed at the next step; a worker also leaves when its command is gone."""
+    """The signals that a worker obeys, inside of `with`, whose end is to leave if one has come.
+
+    They are noted: a worker asks with `pending` where it can leave, also if its command is gone.
+    Inside of `at_once` they raise SystemExit wherever they meet it.
+    """
 
     def __init__(self, obeyed: tuple[signal.Signals, ...]) -> None:
         self.code: int | None = None
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(sign, self._note if sign in obeyed else signal.SIG_IGN)
+        self._obeyed, self._at_once = obeyed, False
+
+    def __enter__(self) -> Self:
+        self._before = [
+            signal.signal(sign, self._note if sign in self._obeyed else signal.SIG_IGN)
+            for sign in SIGNS
+        ]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for sign, handler in zip(SIGNS, self._before, strict=True):
+            signal.signal(sign, handler)
+        if error is None and self.code is not None:
+            raise SystemExit(self.code)
 
     def pending(self) -> bool:
         parent = multiprocessing.parent_process()
@@ -68,8 +79,24 @@ class Interrupts:
             self.code = 128 + signal.SIGTERM
         return self.code is not None
 
+    @contextmanager
+    def at_once(self, yes: bool = True) -> Iterator[None]:
+        """With `yes` False: noted again, in the midst of an outer `at_once`."""
+        before, self._at_once = self._at_once, yes
+        try:
+            self._leave()
+            yield
+        finally:
+            self._at_once = before
+        self._leave()
+
     def _note(self, signum: int, frame: Any) -> None:
         self.code = 128 + signum
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._at_once and self.code is not None:
+            raise SystemExit(self.code)
 
 
 def work(
@@ -80,42 +107,29 @@ def work(
     This is rank 0 of `ranks`, whom the others follow. In a pool only the command obeys SIGINT,
     which a terminal sends to all, and passes on SIGTERM.
     """
-    interrupts = Interrupts(obeyed)
-    import torch
+    with Interrupts(obeyed) as interrupts:
+        import torch
 
-    torch.set_num_threads(1)  # processes share cores better than threads
-    from harness.sweep.ledger import Ledger
-    from harness.sweep.tracking import Tracker
+        torch.set_num_threads(1)  # processes share cores better than threads
+        from harness.sweep.ledger import Ledger
+        from harness.sweep.tracking import Tracker
 
-    execute(job.source, job.code)
-    ledger = Ledger(job.name, job.state, job.storage, job.digests)
-    tracker = Tracker(job.name, job.state)
-    waited = False
-    while not interrupts.pending():
-        if attempt := ledger.claim(job.configs):
-            waited = False
-            with ledger.kept(attempt):
-                _try(job, ledger, tracker, attempt, interrupts, ranks)
-        elif ledger.standing().running & job.configs.keys():
-            waited = True
-            time.sleep(WAIT_SECONDS)  # others are at it; if they are lost, the cell is ours
-        elif waited:
-            waited = False  # what others were at may have come free since: one more look
-        else:
-            return
-    raise SystemExit(interrupts.code)
-
-
-def _work_in_pool(job: Job) -> None:
-    logging.getLogger("harness").setLevel(logging.ERROR)  # the command has warned
-    try:
-        work(job)
-    except Exception as error:
-        line = str(error) if isinstance(error, ConfigError) else surroundings(error)
-        if line is None:
-            raise
-        print(f"worker: {redacted(line)}", file=sys.stderr)
-        raise SystemExit(1) from None
+        execute(job.source, job.code)
+        ledger = Ledger(job.name, job.state, job.storage, job.digests)
+        tracker = Tracker(job.name, job.state)
+        waited = False
+        while not interrupts.pending():
+            if attempt := ledger.claim(job.configs):
+                waited = False
+                with ledger.kept(attempt):
+                    _try(job, ledger, tracker, attempt, interrupts, ranks)
+            elif ledger.standing().running & job.configs.keys():
+                waited = True
+                time.sleep(WAIT_SECONDS)  # others are at it; if they are lost, the cell is ours
+            elif waited:
+                waited = False  # what others were at may have come free since: one more look
+            else:
+                return
 
 
 def _try(
@@ -131,18 +145,21 @@ def _try(
     run: TrackedRun | None = None
 
     def log(step: int, scalars: dict[str, float]) -> None:
-        leave = SystemExit(interrupts.code) if interrupts.pending() else None
-        heed(ranks, leave or (LeaseLost() if attempt.lost.is_set() else None))
-        assert run is not None
-        run.log(step, scalars)
+        with interrupts.at_once(False):
+            leave = SystemExit(interrupts.code) if interrupts.pending() else None
+            heed(ranks, leave or (LeaseLost() if attempt.lost.is_set() else None))
+            assert run is not None
+            run.log(step, scalars)
 
     try:
         config = parse(job.configs[attempt.key], str(job.source))
         if config.run_id != attempt.key:
             raise ConfigError(f"{job.source}: changed under its run; give the command again")
+        same_corpus(job, config)
         run = tracker.start(config, attempt.number, attempt.token)
         order = Order(job.source, job.code, dict(job.configs[attempt.key]), job.data)
-        trained = lead(ranks, order, config, log)
+        with interrupts.at_once(ranks.count == 1):  # several leave together, in `log`
+            trained = lead(ranks, order, config, log)
         run.keep(trained.curves)
     except LeaseLost:
         assert run is not None
@@ -152,20 +169,44 @@ def _try(
         if isinstance(error, ConfigError | Parted) or surroundings(error):
             ledger.release(attempt)
             raise
-        _crash(job, ledger, attempt, run, error)
+        _crash(job, ledger, tracker, attempt, run, error)
         return
-    except BaseException:  # interrupted: the cell is free again
-        ledger.release(attempt)
+    except BaseException as error:
+        if interrupts.code is None:  # what it trains has called exit()
+            _crash(job, ledger, tracker, attempt, run, error)
+            return
+        ledger.release(attempt)  # interrupted: the cell is free again
         if run:
             run.end("KILLED")
         raise SystemExit(interrupts.code) from None
     record = {**trained.record, "attempts": attempt.attempts, "commit": job.commit}
     if ledger.done(attempt, record, run.run):
         run.end("FINISHED", record)
+    else:
+        tracker.close(endings(ledger))  # as the one who took it away has ended it
+
+
+def same_corpus(job: Job, config: Config) -> None:
+    """ConfigError if the cell's corpus is no longer the one that the command has read: no result
+    on it could be accepted."""
+    if data_sha(config.data, job.data) == job.digests[config.run_id]["data_sha"]:
+        return
+    paths = files(config.data, job.data) or (job.source,)
+    newest = shown(max(paths, key=lambda path: path.stat().st_mtime_ns).resolve())
+    which = f"{newest}, the newest of {len(paths)} files" if len(paths) > 1 else newest
+    raise ConfigError(
+        f"{which}: changed since the command began; give the same command again, and it trains on "
+        "what is there now"
+    )
 
 
 def _crash(
-    job: Job, ledger: "Ledger", attempt: "Attempt", run: "TrackedRun | None", error: Exception
+    job: Job,
+    ledger: "Ledger",
+    tracker: "Tracker",
+    attempt: "Attempt",
+    run: "TrackedRun | None",
+    error: BaseException,
 ) -> None:
     """Records a crash with its traceback; the sweep goes on."""
     from harness.training.train import now
@@ -178,76 +219,11 @@ def _crash(
         "finished": now(),
     }
     trace = redacted("".join(traceback.format_exception(error)))
-    if ledger.error(attempt, record, trace) and run:
+    if not ledger.error(attempt, record, trace):
+        tracker.close(endings(ledger))
+    elif run:
         run.note("error.txt", trace)
         run.end("FAILED", record)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Signals wait: what is told to stop is stopping, and is to come to its end."""
-    signs = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(sign, signal.SIG_IGN) for sign in signs]
-    try:
-        yield
-    finally:
-        for sign, handler in zip(signs, before, strict=True):
-            signal.signal(sign, handler)
-
-
-def warm_up() -> None:
-    """Begins loading the heavy libraries, while the command does other things."""
-    _context()
-    forkserver.ensure_running()
-
-
-def _context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    return context
-
-
-def supervise(ledger: "Ledger", job: Job, workers: int) -> Generator["Standing"]:
-    """The ledger's standing, again and again until the workers have ended; they end with us.
-
-    A worker that was killed is replaced, as long as new attempts come of it.
-    """
-    context = _context()
-
-    def start(count: int) -> list[BaseProcess]:
-        started: list[BaseProcess] = [
-            context.Process(target=_work_in_pool, args=(job,)) for _ in range(count)
-        ]
-        for process in started:
-            process.start()
-        return started
-
-    processes = start(workers)
-    fruitless, attempts = 0, -1
-    try:
-        while processes:
-            wait([process.sentinel for process in processes], POLL_SECONDS)
-            dead = [process for process in processes if not process.is_alive()]
-            processes = [process for process in processes if process.is_alive()]
-            killed = sum(process.exitcode != 0 for process in dead)
-            if killed:
-                ledger.recover()
-                seen = len(ledger.attempts())
-                fruitless, attempts = (0 if seen > attempts else fruitless + killed), seen
-                if fruitless < DEATHS * workers:
-                    processes += start(killed)
-            yield ledger.standing()
-    finally:
-        with undisturbed():
-            for process in processes:
-                process.terminate()
-            deadline = time.monotonic() + LEAVE_SECONDS
-            for process in processes:
-                process.join(max(0.0, deadline - time.monotonic()))
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-            ledger.recover()
 
 
 def endings(ledger: "Ledger") -> "dict[str, Ending]":

@@ -1,6 +1,7 @@
 """The Lightning module: cross-entropy of a Transformer on its targets. It knows no scheme."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -56,11 +57,13 @@ class LanguageModule(L.LightningModule):
         return {"optimizer": steps, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     @torch.no_grad()
-    def evaluate(self, batches: list[Batch]) -> dict[str, float]:
+    def evaluate(
+        self, batches: list[Batch], between: Callable[[], None] = lambda: None
+    ) -> dict[str, float]:
         """Loss (nats per token), accuracy, and for an encoder-decoder the source gain: by how much
         the loss rises when each target is given its neighbour's source; a target alone in its batch
         has none and does not count. Those of a named group of batches have its name at the end, as
-        in loss_low."""
+        in loss_low. `between` is called before each batch, and may end it all by an exception."""
         training = self.model.training
         self.model.eval()
         # by group: targets, and sums of loss and of correct targets; of batches whose sources can
@@ -68,6 +71,7 @@ class LanguageModule(L.LightningModule):
         sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros(6, dtype=torch.float64))
         with self.trainer.precision_plugin.forward_context():
             for batch in (b.to(self.device) for b in batches):
+                between()
                 count = batch.targets
                 logits_BTV = self.model(*batch.model_inputs)
                 loss = cross_entropy(logits_BTV, batch.targets_BT)

@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from harness.data.ranks import ALONE, Ranks
@@ -19,7 +20,9 @@ def trainer_for(
 ) -> L.Trainer:
     """A trainer that only trains: validation, logging and divergence are the callbacks' affair."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    spread: dict[str, Any] = {"devices": 1}
+    # Where a scheduler such as Slurm has left its variables, Lightning would count on processes of
+    # that; those of torchrun, which there are, it finds first.
+    spread: dict[str, Any] = {"devices": 1, "plugins": [LightningEnvironment()]}
     if ranks.count > 1:
         spread = {
             # An encoder that no decoder reads has no gradients, for which DDP would wait. In every

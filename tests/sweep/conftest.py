@@ -76,8 +76,8 @@ class Workplace:
         client = MlflowClient(tracking_uri=f"sqlite:///{self.folder / '.harness/mlflow.db'}")
         experiment = client.get_experiment_by_name("tough")
         assert experiment is not None
-        runs = client.search_runs([experiment.experiment_id], max_results=1000)
-        return found + [r.info.run_id for r in runs if r.info.status == "RUNNING"]
+        runs = client.search_runs([experiment.experiment_id], "attributes.status = 'RUNNING'")
+        return found + [r.info.run_id for r in runs]
 
 
 @pytest.fixture(scope="session")

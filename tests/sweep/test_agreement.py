@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from optuna.trial import TrialState, create_trial
 
+from harness.commands import recover, verify
 from harness.results.store import Results
+from harness.session import Places, Session
+from harness.sweep.lease import RENEWED, SECONDS, Watch, lease
+from harness.sweep.ledger import how_ended
 from harness.sweep.study import load
 from tests.sweep.conftest import Workplace
 
@@ -149,3 +154,42 @@ def test_four_workers_on_an_empty_directory_share_it(attempt: int, bare_place: W
     bare_place.call("collect")
     assert len(bare_place.rows()) == len(bare_place.ledger().attempts()) == 10
     assert bare_place.call("verify").startswith("0 differences, 0 wasted")
+
+
+def session(place: Workplace) -> Session:
+    folders = Places(place.folder / ".harness", place.folder / "results", place.folder / "data")
+    return Session(load(str(place.folder / "tough.py")), folders)
+
+
+def test_attempts_of_another_host_are_closed_if_they_are_not_renewed(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`recover` cannot see whether their workers live, and watches."""
+    place.study(seeds=1)
+    seen = session(place)
+    ledger, now = seen.ledger, [0.0]
+    held = [{**lease(), "host": host, "expires": 0.0} for host in ("silent", "lively")]
+    for key, each in zip(seen.plan.by_key, held, strict=True):
+        attributes = {"claim": {"cell": key, "token": key}, "lease": each}
+        ledger._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=attributes))
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] % RENEWED == 0:
+            renewed = {**held[1], "renewal": str(now[0])}
+            ledger._storage.set_trial_user_attr(ledger.attempts()[1]._trial_id, "lease", renewed)
+
+    ledger._watch = Watch(lambda: now[0])
+    monkeypatch.setattr("time.sleep", sleep)
+    silent, lively = verify(seen)  # both by a clock that is years behind
+    assert silent.startswith("attempt 0: open on silent, and not renewed for ")
+    assert " hours; if no worker is there, close it with 'harness recover " in silent
+    assert lively.startswith("attempt 1: open on lively")
+    assert recover(seen) == 1
+    assert now[0] == SECONDS
+    assert capsys.readouterr().err == (
+        "2 attempts are open out of sight (on lively, silent): watching them for at most "
+        "120 seconds\n"
+    )
+    assert [how_ended(attempt) for attempt in ledger.attempts()] == ["lost", ""]
+    assert ledger.standing().running == {list(seen.plan.by_key)[1]}

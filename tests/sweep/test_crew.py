@@ -119,11 +119,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Place]:
     fails = "config.optim.lr == 1e8 and not config.model.cross_attention"
     names = ("alone", "together")
     one, two = (Place(tmp_path_factory.mktemp(n), fails, REVERSE, FAMILIES) for n in names)
-    run(one.folder, "worker", "./shared.py")
+    run(one.folder, "worker", "./shared.py", code=1)  # for the crash
     done = two.torchrun()
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert (
+        "(RuntimeError: planted); try again with 'harness run ./shared.py --retry'" in done.stderr
+    )
     for place in (one, two):
-        run(place.folder, "collect", "./shared.py", code=1)  # for the crash
+        run(place.folder, "collect", "./shared.py", code=1)
     return one, two
 
 

@@ -1,12 +1,14 @@
 """Every cell is claimed by one worker and accepted once."""
 
 import multiprocessing
+import time
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from harness.sweep.ledger import Ledger, cell_of
+from harness.sweep.lease import RENEWED, SECONDS, Watch, lease
+from harness.sweep.ledger import Ledger, cell_of, how_ended
 
 RECORD = {"outcome": "trained", "final_loss": 2.5, "data_sha": "a"}
 
@@ -94,6 +96,38 @@ def test_an_attempt_whose_process_is_gone_is_recovered(tmp_path: Path) -> None:
     assert ledger.standing().running == set()
     mine = ledger.claim(["x"])
     assert mine is not None and ledger.recover() == []
+
+
+def test_an_attempt_of_a_process_that_was_told_to_leave_is_not_lost(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_claim_and_leave, args=(tmp_path,))
+    process.start()
+    process.join()
+    ledger = Ledger("s", tmp_path, None, {})
+    assert process.pid
+    assert ledger.recover({process.pid}) == [0]
+    (attempt,) = ledger.attempts()
+    assert how_ended(attempt) == "released"
+
+
+@pytest.mark.parametrize("clock", [-600.0, 600.0])
+def test_a_worker_on_a_host_with_another_time_keeps_its_attempt(
+    clock: float, ledger: Ledger, tmp_path: Path
+) -> None:
+    there = {**lease(), "host": "another", "pid": 1, "expires": time.time() + SECONDS + clock}
+    attributes = {"claim": {"cell": "x", "token": "t"}, "lease": there}
+    ledger._study.add_trial(create_trial(state=TrialState.RUNNING, user_attrs=attributes))
+    now = [0.0]
+    ledger._watch = Watch(lambda: now[0])
+    for _ in range(20):
+        now[0] += RENEWED
+        ledger._storage.set_trial_user_attr(1, "lease", {**there, "renewal": str(now[0])})
+        assert ledger.claim(["x"]) is None
+    for _ in range(round(SECONDS / RENEWED)):  # it is gone
+        now[0] += RENEWED
+        assert ledger.standing().running == {"x"}
+        mine = ledger.claim(["x"])
+    assert mine is not None and how_ended(ledger.attempts()[0]) == "lost"
 
 
 def test_a_trial_without_a_cell_is_nobodys(ledger: Ledger) -> None:

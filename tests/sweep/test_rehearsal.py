@@ -140,7 +140,7 @@ def session(folder: Path, given: str, depths: str) -> Session:
         f"    'scheme_options.hard': [False, True], 'model.depth': {depths}}})\n"
     )
     places = Places(folder / "state", folder / "results", folder)
-    return Session(str(folder / "mine.py"), [], places)
+    return Session(load(str(folder / "mine.py")), places)
 
 
 def test_a_wiring_that_no_model_can_have_is_refused_wherever_it_is(tmp_path: Path) -> None:

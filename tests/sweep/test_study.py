@@ -11,6 +11,7 @@ from harness.errors import ConfigError
 from harness.sweep.plan import Plan, spelling
 from harness.sweep.study import load
 from harness.training.config import canonical
+from tests.commands import run
 
 BASE = """{
     "scheme": "deepnorm", "seed": 0,
@@ -382,3 +383,8 @@ def test_numpys_numbers_may_stand_in_a_base_and_in_a_tuning(tmp_path: Path) -> N
     assert expected.tuning is not None and found.tuning is not None
     assert found.tuning.by_key.keys() == expected.tuning.by_key.keys()
     assert len(expected.tuning.cells) == 4
+
+
+def test_a_signal_while_a_study_loads_is_not_the_fault_of_the_study(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    assert run(tmp_path, "status", "./slow.py", code=143) == ("", "")

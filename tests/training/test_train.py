@@ -376,3 +376,13 @@ def test_a_profiled_scheme_is_set_by_the_first_training_batch(
     calibrate(again, *batch.model_inputs)
     for set_by_train, set_here in zip(models[0].residuals, again.residuals, strict=True):
         assert torch.equal(set_by_train.skip, set_here.skip)
+
+
+def test_a_run_can_be_told_to_end_before_each_batch_of_a_validation(
+    config: Callable[..., Config],
+) -> None:
+    told: list[dict[str, float]] = []
+    train(config({"train.steps": 1}), HERE, lambda step, scalars: told.append(scalars))
+    batches = [scalars for scalars in told if not scalars]
+    assert len(batches) == 3  # 16 sequences, by 6
+    assert told[-4:-1] == batches and told[-1].keys() == {"loss/valid"}

@@ -60,3 +60,13 @@ def test_each_rank_accumulates_its_share_and_looks_for_idle_parameters_where_the
     assert (trainer.accumulate_grad_batches, trainer.world_size) == (3, 2)
     assert trainer.strategy._ddp_kwargs == {"find_unused_parameters": not cross}
     assert trainer.strategy.root_device == torch.device("cpu")
+
+
+def test_variables_that_slurm_has_left_do_not_count(
+    config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"NTASKS": "4", "JOB_NAME": "deep", "JOB_ID": "7", "PROCID": "3", "LOCALID": "3"}
+    for name, value in left.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    trainer = trainer_for(config(), [], 50)
+    assert (trainer.world_size, trainer.global_rank, trainer.num_nodes) == (1, 0, 1)

@@ -91,10 +91,14 @@ class ValidationProbe(L.Callback):
             return
         assert isinstance(pl_module, LanguageModule)
         self._step = step  # batches that only accumulate leave the step as it is
-        self.final = pl_module.evaluate(self.batches)
+        self.final = self.measure(pl_module)
         self.losses.append(self.final["loss"])
         self.curves.add("loss/valid", step, self.final["loss"])
         self.tell(step, {"loss/valid": self.final["loss"]})
+
+    def measure(self, module: LanguageModule) -> dict[str, float]:
+        """Evaluates; before each batch the run may be told to end."""
+        return module.evaluate(self.batches, lambda: self.tell(module.global_step, {}))
 
 
 class SkipProbe(L.Callback):
@@ -122,7 +126,7 @@ class SkipProbe(L.Callback):
 
     def _loss_without(self, block: nn.Module, module: LanguageModule) -> float:
         handle = block.register_forward_hook(lambda _, args, out: args[0])
-        loss = module.evaluate(self.validation.batches)["loss"]
+        loss = self.validation.measure(module)["loss"]
         handle.remove()
         return loss
 
