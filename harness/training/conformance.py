@@ -259,16 +259,16 @@ def _closed(residual: Residual) -> bool:
     return branch == 0.0 and skip == 1.0 and w.bypass == 0.0 and "sum" not in w.norms
 
 
-@check("a norm follows what the last layer adds to", warns=True)
+@check("a norm follows the last layer", warns=True)
 def _normed(case: Case) -> Iterator[str]:
-    """Of a published scheme its source says so; one's own may have forgotten it, and is compared
-    with schemes that have it."""
+    """The source of a published scheme decides this; the author of another may have forgotten it,
+    and then compares with schemes that have it."""
     if find(case.scheme).status != "own":
         return
     for name, stack in case.model.stacks.items():
         *_, last = stack.blocks[-1].values()
         if stack.norm is None and stack.dense is None and "sum" not in last.wiring.norms:
-            yield f"{name}: none does, as it does in pre_norm; say final_norm=True if it is to"
+            yield f"{name}: pre_norm has a final norm, this none; add final_norm=True to @scheme"
 
 
 @check("a decoder does not see what comes later")

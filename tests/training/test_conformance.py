@@ -161,7 +161,7 @@ def test_a_layer_that_should_start_closed_and_does_not_is_found(
     assert "a layer whose branches start at 0 starts as the identity" in problems("closed")
 
 
-NORMED = "a norm follows what the last layer adds to"
+NORMED = "a norm follows the last layer"
 
 
 def warnings_of(name: str, monkeypatch: pytest.MonkeyPatch, **options: object) -> dict[str, str]:
@@ -184,7 +184,7 @@ def test_an_own_stream_that_no_norm_follows_is_warned_of(monkeypatch: pytest.Mon
         """LN(x + F(x)) at the end of the last layer"""
         return Wiring(norms=on("sum") if at.layer == at.depth and at.last else on("input"))
 
-    words = "none does, as it does in pre_norm; say final_norm=True if it is to"
+    words = "pre_norm has a final norm, this none; add final_norm=True to @scheme"
     assert warnings_of("branch_only", monkeypatch) == {
         "encoder": f"encoder: {words}",
         "decoder": f"decoder: {words}",
@@ -231,7 +231,7 @@ def test_the_command_says_what_failed_and_ends_with_1(tmp_path: Path) -> None:
     )
     out, err = run(tmp_path, "check", "mute", "--study", "./mine.py", code=1)
     assert "decoder          every parameter has a gradient: FAILED: stacks.decoder" in out
-    assert f"decoder          {NORMED}: warning: decoder: none does" in out
+    assert f"decoder          {NORMED}: warning: decoder: pre_norm has a final norm" in out
     assert err == "mute: 12 checks, 2 failed, 1 warned\n"
     out, err = run(
         tmp_path, "check", "mute", "--study", "./mine.py", "--option", "loud=true", "--json"
