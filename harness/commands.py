@@ -62,7 +62,7 @@ def run_study(
         with undisturbed():
             session.recover()
             session.merge(prefer)
-            session.write_curves()
+            _write_curves(session)
     session.draw()
     return _conclude(session, wanted)
 
@@ -117,9 +117,15 @@ def _lead(session: Session, ranks: "Ranks") -> None:
 def collect(session: Session, prefer: str | None) -> int:
     """Writes rows, curves and figures from ledger and tracker."""
     session.merge(prefer)
-    session.write_curves()
+    _write_curves(session)
     session.draw()
     return _conclude(session, [])
+
+
+def _write_curves(session: Session) -> None:
+    if lost := session.write_curves():
+        named = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if lost[5:] else "")
+        print(f"the tracker has no curves of {named}: they stay empty", file=sys.stderr)
 
 
 def verify(session: Session) -> list[str]:
@@ -137,7 +143,9 @@ def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str
         for key in plan.by_key:
             if key in standing.accepted and key in rows and rows[key]["outcome"] != "crashed":
                 if key not in curves and results is session.results:
-                    yield f"{key}: no curves; mend it with '{mend}'"
+                    kept = session.tracker.curves(standing.accepted[key]["run"])
+                    how = f"mend it with '{mend}'" if kept else "the tracker has lost them"
+                    yield f"{key}: no curves; {how}"
             elif key in standing.accepted or key in standing.crashed.keys() - rows.keys():
                 yield f"{key}: ended in the ledger, no such row; mend it with '{mend}'"
         for key, mine in disagreeing(plan, rows, standing).items():
