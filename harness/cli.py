@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness import cli_data, cli_schemes
+from harness import cli_data, cli_schemes, environment
 from harness.cli_data import DATA, DataOption
 from harness.cli_schemes import JsonOption
 from harness.errors import ConfigError, Disagreement, MissingRuns, redacted, surroundings
@@ -226,6 +226,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     command = typer.main.get_command(app)
     try:
+        environment.settle()
         code: Any = command.main(prog_name="harness", standalone_mode=False)
     except (ConfigError, MissingRuns) as error:
         code = _say(str(error), 2)

@@ -16,7 +16,7 @@ FREE = {"harness", "harness.database", "harness.errors", "harness.fields"}  # fo
 # These import what they like, and no room imports them.
 TOP = {
     *("harness.cli", "harness.cli_data", "harness.cli_schemes", "harness.commands"),
-    *("harness.session", "harness.signature", "harness.__main__"),
+    *("harness.environment", "harness.session", "harness.signature", "harness.__main__"),
 }
 
 # Where a third party may be imported: rooms, or single files.
