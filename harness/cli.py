@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness import cli_data, cli_schemes
+from harness import cli_data, cli_schemes, environment
 from harness.cli_data import DATA, DataOption
 from harness.cli_results import plot, table
 from harness.cli_schemes import JsonOption
@@ -139,7 +139,7 @@ def verify(
     data: DataOption = DATA,
 ) -> None:
     """Check that ledger, tracker and results tell the same story."""
-    from harness.commands import verify as verify_study
+    from harness.checks import verify as verify_study
 
     session = _session(study, set_, name, state, results, data)
     problems = verify_study(session)
@@ -196,6 +196,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     command = typer.main.get_command(app)
     try:
+        environment.settle()
         code: Any = command.main(prog_name="harness", standalone_mode=False)
     except (ConfigError, MissingRuns) as error:
         code = _say(str(error), 2)

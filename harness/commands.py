@@ -4,7 +4,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from harness.errors import redacted
-from harness.results.columns import differences
-from harness.session import Session, disagreeing
-from harness.sweep.lease import SECONDS, dead, overdue
+from harness.session import Session
+from harness.sweep.lease import SECONDS
 from harness.sweep.plan import Cell, Plan
 
 if TYPE_CHECKING:
     from harness.data.ranks import Ranks
-    from harness.sweep.ledger import Standing
 
 FAILED = ("stalled", "diverged", "crashed")
 
@@ -61,7 +59,7 @@ def run_study(
         with undisturbed():
             session.recover()
             session.merge(prefer)
-            session.write_curves()
+            _write_curves(session)
     session.draw()
     return _conclude(session, wanted)
 
@@ -121,7 +119,7 @@ def collect(session: Session, prefer: str | None) -> int:
     if session.has_ledger:
         session.recover()
     session.merge(prefer)
-    session.write_curves()
+    _write_curves(session)
     session.draw()
     return _conclude(session, [])
 
@@ -140,54 +138,10 @@ def recover(session: Session) -> int:
     return closed
 
 
-def verify(session: Session) -> list[str]:
-    """What ledger, tracker and results do not agree on, a line each."""
-    if not session.has_ledger:
-        return []
-    standing = session.ledger.standing()
-    return [*_rows_against_ledger(session, standing), *_tracker_against_ledger(session)]
-
-
-def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str]:
-    curves, mend = session.results.curves.runs(), session.plan.invocation.command("collect")
-    for results, rows in session.parts:
-        plan = results.plan
-        for key in plan.by_key:
-            if key in standing.accepted and key in rows and rows[key]["outcome"] != "crashed":
-                if key not in curves and results is session.results:
-                    yield f"{key}: no curves; mend it with '{mend}'"
-            elif key in standing.accepted or key in standing.crashed.keys() - rows.keys():
-                yield f"{key}: ended in the ledger, no such row; mend it with '{mend}'"
-        for key, mine in disagreeing(plan, rows, standing).items():
-            for name, (there, here) in differences(rows[key], mine).items():
-                yield f"{key}: {name} is {there} in {plan.file}, {here} in the ledger"
-
-
-def _tracker_against_ledger(session: Session) -> Iterator[str]:
-    from harness.sweep.worker import endings
-
-    mend = session.plan.invocation.command("recover")
-    ended = endings(session.ledger)
-    tracked = {run.data.tags.get("token"): run for run in session.tracker.runs()}
-    for trial in session.ledger.attempts():
-        token, name = trial.user_attrs["claim"]["token"], f"attempt {trial.number}"
-        run = tracked.get(token)
-        if token not in ended:
-            lease = trial.user_attrs["lease"]
-            if dead(lease):
-                yield f"{name}: left open; mend it with '{mend}'"
-            elif (hours := overdue(lease) / 3600) > 1:
-                where = f"open on {lease['host']}, and not renewed for {hours:.0f} hours"
-                yield f"{name}: {where}; if no worker is there, close it with '{mend}'"
-        elif run is None:
-            if ended[token][0] == "FINISHED":  # others may have ended before they were tracked
-                yield f"{name}: done, and unknown to the tracker"
-        else:
-            status, record = ended[token]
-            expected = [status, record.get("outcome"), record.get("reason")]
-            found = [run.info.status, *(run.data.tags.get(n) for n in ("outcome", "reason"))]
-            if expected != found:
-                yield f"{name}: {expected} in the ledger, {found} in the tracker"
+def _write_curves(session: Session) -> None:
+    if lost := session.write_curves():
+        named = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if lost[5:] else "")
+        print(f"the tracker has no curves of {named}: they stay empty", file=sys.stderr)
 
 
 def study_status(session: Session) -> dict[str, Any]:

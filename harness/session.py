@@ -228,8 +228,8 @@ class Session:
                 raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
         return list(notes)
 
-    def write_curves(self) -> None:
-        """Adds the curves of runs that the results lack, as far as the tracker has them."""
+    def write_curves(self) -> list[str]:
+        """Adds the curves that the results lack. Returns the runs whose curves cannot be read."""
         with self.results.lock():
             present = self.results.curves.runs()
             self.results.take_curves({k: r for k, r in self.rows.items() if k not in present})
@@ -238,9 +238,10 @@ class Session:
                 for key, attempt in self.ledger.standing().accepted.items()
                 if key in self.rows and key not in present
             }
-            if absent:
-                tracked = {key: self.tracker.curves(run) for key, run in absent.items()}
-                self.results.write_curves(tracked)
+            tracked = {key: self.tracker.curves(run) for key, run in absent.items()}
+            if found := {key: curves for key, curves in tracked.items() if curves}:
+                self.results.write_curves(found)
+            return [key for key in tracked if key not in found]
 
     def draw(self) -> None:
         """Figures that are out of date, as far as there is something to draw."""

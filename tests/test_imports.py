@@ -12,12 +12,18 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "harness").rglob("*.py"))
 
 ROOMS = ["schemes", "model", "data", "training", "sweep", "results", "analysis"]  # as data flows
-FREE = {"harness", "harness.errors", "harness.fields"}  # for all to import
+FREE = {"harness", "harness.database", "harness.errors", "harness.fields"}  # for all to import
 # These import what they like, and no room imports them.
 TOP = {
-    *("harness.cli", "harness.cli_data", "harness.cli_results", "harness.cli_schemes"),
+    *(
+        "harness.checks",
+        "harness.cli",
+        "harness.cli_data",
+        "harness.cli_results",
+        "harness.cli_schemes",
+    ),
     *("harness.commands", "harness.options", "harness.session", "harness.signature"),
-    "harness.__main__",
+    *("harness.environment", "harness.__main__"),
 }
 
 # Where a third party may be imported: rooms, or single files.
@@ -25,7 +31,7 @@ CONTAINED = {
     "torch": {"model", "data", "training", "session", "signature", "cli_schemes", "sweep/worker"},
     "lightning": {"training", "data"},
     "optuna": {"sweep/ledger"},
-    "sqlalchemy": {"sweep/ledger"},
+    "sqlalchemy": {"database"},
     "mlflow": {"sweep/tracking"},
     "ray": {"sweep/cluster"},
     "tokenizers": {"data/translation/pieces"},

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from filelock import FileLock
 from optuna.exceptions import UpdateFinishedTrialError
-from optuna.storages import RDBStorage
+from optuna.storages import InMemoryStorage, RDBStorage
+from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy import event
 
+from harness.database import Database, Schema, begin_immediate
 from harness.errors import ConfigError
 from harness.sweep.lease import Lease, Watch, belongs, lease, renewing
 
@@ -29,6 +29,14 @@ BUSY_SECONDS = 60  # a writer waits so long for another
 LOST_ATTEMPTS = 5  # after which a cell counts as crashed
 Digests = Mapping[str, Mapping[str, str]]  # by cell: of its corpus and its scheme
 CRASH_OF_LOST = {"outcome": "crashed", "reason": "WorkerLost"}
+SCHEMA = Schema(
+    library="optuna",
+    migrations=Path(models.__file__).with_name("alembic"),
+    holds="trials",
+    upgrade="optuna storage upgrade --storage",
+    make=lambda url: RDBStorage(url).engine.dispose(),
+    stamp=("version_info", "schema_version", models.SCHEMA_VERSION),
+)
 
 
 @dataclass(frozen=True)
@@ -74,24 +82,10 @@ class Ledger:
     def __init__(self, study: str, state: Path, url: str | None, digests: Digests) -> None:
         self._digests = digests
         state.mkdir(parents=True, exist_ok=True)
-        url = url or f"sqlite:///{state.resolve() / 'ledger.db'}"
-        # A new database is made by one process; several at once crash (measured, optuna 5.0.0).
-        with FileLock(state / "ledger.lock"):
-            sqlite = url.startswith("sqlite")
-            waits = {"connect_args": {"timeout": BUSY_SECONDS}} if sqlite else {}
-            try:
-                database = RDBStorage(url, engine_kwargs=waits)
-            except ImportError:
-                raise ConfigError(
-                    "HARNESS_STORAGE: its driver is not installed; for PostgreSQL install the "
-                    "extra 'postgres' and say postgresql+psycopg://"
-                ) from None
-            if sqlite:
-                _begin_immediate(database)
-            self._storage = optuna.storages.get_storage(database)
-            self._study = optuna.create_study(
-                storage=self._storage, study_name=study, load_if_exists=True, direction="minimize"
-            )
+        database = Database("HARNESS_STORAGE", url, state / "ledger.db", BUSY_SECONDS)
+        with database.opening(SCHEMA):
+            self._study = _opened(database, study)
+        self._storage = self._study._storage
         self._cells: dict[str, _Cell] = {}
         self._open: dict[int, FrozenTrial] = {}
         self._known = self._since = self._corpora = 0
@@ -285,13 +279,19 @@ def _value(record: Mapping[str, Any]) -> float:
     return loss if loss is not None and math.isfinite(loss) else math.inf
 
 
-def _begin_immediate(storage: RDBStorage) -> None:
-    """Takes SQLite's write lock when a transaction begins: read-then-write is atomic only then."""
-
-    @event.listens_for(storage.engine, "connect")
-    def no_implicit_begin(dbapi: Any, _: Any) -> None:
-        dbapi.isolation_level = None
-
-    @event.listens_for(storage.engine, "begin")
-    def begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _opened(database: Database, name: str) -> optuna.Study:
+    try:
+        storage = RDBStorage(database.url, database.options, skip_compatibility_check=True)
+    except ImportError:
+        raise ConfigError(
+            "HARNESS_STORAGE: its driver is not installed; for PostgreSQL install the extra "
+            "'postgres' and say postgresql+psycopg://"
+        ) from None
+    database.checked(SCHEMA, storage.get_current_version())
+    if database.read_only:
+        with suppress(KeyError):
+            return optuna.load_study(storage=storage, study_name=name)
+        storage = InMemoryStorage()  # the study has no attempts
+    else:
+        begin_immediate(storage.engine, database.file)
+    return optuna.create_study(storage=storage, study_name=name, load_if_exists=True)

@@ -7,53 +7,109 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # MLflow looks for git and warns without it
 
-from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.store import db_migrations
+from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+from harness.database import Database, Schema
 from harness.errors import ConfigError, redacted
 from harness.training.config import Config, canonical
 from harness.training.curves import Curves
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs what it raises
 
 Ending = tuple[str, Mapping[str, Any]]  # MLflow's status, and the record of the attempt
 
 FLUSH_SECONDS, FLUSH_METRICS = 5.0, 1000  # MLflow takes at most 1000 metrics a batch
 SERVER_SECONDS = 10.0  # for MLflow's server to end
+VARIABLE = "MLFLOW_TRACKING_URI"
+CURVES = "curves.npz"
+SCHEMA = Schema(
+    library="mlflow",
+    migrations=Path(db_migrations.__file__).parent,
+    holds="runs",
+    upgrade="mlflow db upgrade",
+    # Not a path: MLflow builds SQL from it, which fails for a path with a colon or a quote.
+    make=lambda url: SqlAlchemyStore(url, "mlflow-artifacts:/").engine.dispose(),
+)
 
 
 def tracking_uri(state: Path) -> str:
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{state.resolve() / 'mlflow.db'}"
+    """The URI of the store; an SQLite file is created if it is missing."""
+    uri = os.environ.get(VARIABLE, "")
+    if uri.startswith("http"):
+        return uri
+    with _opening(state) as database:
+        return database.url
+
+
+@contextmanager
+def _opening(state: Path) -> Iterator[Database]:
+    """Holds the lock while the store is opened; corrects the addresses of a moved state."""
+    state.mkdir(parents=True, exist_ok=True)
+    database = Database(VARIABLE, os.environ.get(VARIABLE), state / "mlflow.db")
+    with database.opening(SCHEMA):
+        if database.own and not database.read_only:
+            _relocate(database, state)
+        yield database
+
+
+def _relocate(database: Database, state: Path) -> None:
+    with database.connected() as connection:
+        known = connection.execute("SELECT experiment_id, name, artifact_location FROM experiments")
+        for experiment, study, location in known.fetchall():
+            folder = _artifacts(state, study).as_uri()
+            same = "/".join(folder.split("/")[-2:])  # artifacts/STUDY, of ours alone
+            if location != folder and location.startswith("file:") and location.endswith(same):
+                values = {"experiment": experiment, "folder": folder}
+                connection.execute(
+                    "UPDATE runs SET artifact_uri = :folder || '/' || run_uuid || '/artifacts' "
+                    "WHERE experiment_id = :experiment",
+                    values,
+                )
+                connection.execute(
+                    "UPDATE experiments SET artifact_location = :folder "
+                    "WHERE experiment_id = :experiment",
+                    values,
+                )
+
+
+def _artifacts(state: Path, study: str) -> Path:
+    return state.resolve() / "artifacts" / study
 
 
 class Tracker:
     """A study's experiment. URI and artifact location are always explicit: MLflow's defaults depend
-    on the working directory."""
+    on the working directory. Artifacts in the state are found relative to it: MLflow's addresses
+    are absolute.
+    """
 
     def __init__(self, study: str, state: Path) -> None:
-        state.mkdir(parents=True, exist_ok=True)
-        uri = tracking_uri(state)
-        with FileLock(state / "mlflow.lock"):  # a new database is made by one process
-            self.client = MlflowClient(tracking_uri=uri)
-            found = self.client.get_experiment_by_name(study)
-            local = uri.startswith("sqlite")
-            folder = (state.resolve() / "artifacts" / study).as_uri() if local else None
-            self.experiment = (
-                found.experiment_id
-                if found
-                else self.client.create_experiment(study, artifact_location=folder)
-            )
         self.study = study
+        self.experiment: str | None = None  # None if the store is read-only and lacks it
+        folder = _artifacts(state, study)
+        with _opening(state) as database:
+            self._folder = folder if database.own else None
+            self.client = MlflowClient(tracking_uri=database.url)
+            if found := self.client.get_experiment_by_name(study):
+                self.experiment = found.experiment_id
+            elif not database.read_only:
+                location = folder.as_uri() if database.file else None
+                self.experiment = self.client.create_experiment(study, artifact_location=location)
 
     def start(self, config: Config, attempt: int, token: str) -> "TrackedRun":
         """A run for an attempt. Its number is the ledger's; its token is its own: a server may
@@ -72,17 +128,27 @@ class Tracker:
                 f"--experiment-id {self.experiment}', or rename the study file"
             ) from None
         self.client.log_batch(run, params=[Param(k, v) for k, v in _parameters(config).items()])
-        self.client.log_text(run, canonical(config.model_dump(mode="json")), "config.json")
-        return TrackedRun(self.client, run)
+        tracked = self._tracked(run)
+        tracked.note("config.json", canonical(config.model_dump(mode="json")))
+        return tracked
 
-    def curves(self, run: str) -> Curves:
-        """Every series of an attempt that has come to its end."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = self.client.download_artifacts(run, "curves.npz", folder)
-            return Curves.loads(Path(path).read_bytes())
+    def curves(self, run: str) -> Curves | None:
+        """Every series of an attempt that has ended; None if the stored curves cannot be read."""
+        try:
+            if self._folder:
+                return Curves.loads(_of_run(self._folder, run).joinpath(CURVES).read_bytes())
+            with tempfile.TemporaryDirectory() as folder:
+                path = self.client.download_artifacts(run, CURVES, folder)
+                return Curves.loads(Path(path).read_bytes())
+        except (OSError, MlflowException):  # lost or out of reach
+            return None
+        except (BadZipFile, zlib.error, EOFError, KeyError, ValueError):  # damaged
+            return None
 
     def runs(self, status: str | None = None) -> Iterator[Run]:
         """The experiment's runs, by pages."""
+        if self.experiment is None:
+            return
         wanted, token = f"attributes.status = '{status}'" if status else "", None
         while True:
             page = self.client.search_runs([self.experiment], wanted, page_token=token)
@@ -97,16 +163,22 @@ class Tracker:
         for run in list(self.runs("RUNNING")):
             ending = endings.get(run.data.tags.get("token", ""))
             if ending:
-                TrackedRun(self.client, run.info.run_id).end(*ending)
+                self._tracked(run.info.run_id).end(*ending)
                 closed += 1
         return closed
 
+    def _tracked(self, run: str) -> "TrackedRun":
+        return TrackedRun(self.client, run, self._folder and _of_run(self._folder, run))
+
 
 class TrackedRun:
-    """One attempt; `log` gathers scalars and writes them a batch at a time."""
+    """One attempt; `log` gathers scalars and writes them a batch at a time.
 
-    def __init__(self, client: MlflowClient, run: str) -> None:
-        self.client, self.run = client, run
+    `folder` holds its artifacts; with None MLflow decides where they are.
+    """
+
+    def __init__(self, client: MlflowClient, run: str, folder: Path | None) -> None:
+        self.client, self.run, self._folder = client, run, folder
         self._pending: list[Metric] = []
         self._flushed = time.monotonic()
 
@@ -120,14 +192,11 @@ class TrackedRun:
     def keep(self, curves: Curves) -> None:
         """Stores all series and the scalars that are still in hand."""
         self._flush()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "curves.npz"
-            path.write_bytes(curves.dumps())
-            self.client.log_artifact(self.run, str(path))
+        self._store(CURVES, curves.dumps())
 
     def note(self, name: str, text: str) -> None:
         """Stores a text beside the curves."""
-        self.client.log_text(self.run, text, name)
+        self._store(name, text.encode())
 
     def end(self, status: str, record: Mapping[str, Any] | None = None) -> None:
         """`status` as MLflow names it. Divergence is an outcome of a finished run: a tag, and a
@@ -140,10 +209,23 @@ class TrackedRun:
         self.client.log_batch(self.run, tags=tags)
         self.client.set_terminated(self.run, status)
 
+    def _store(self, name: str, content: bytes) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / name
+            path.write_bytes(content)
+            if self._folder:
+                LocalArtifactRepository(self._folder.as_uri()).log_artifact(str(path))
+            else:
+                self.client.log_artifact(self.run, str(path))
+
     def _flush(self) -> None:
         if self._pending:
             self.client.log_batch(self.run, metrics=self._pending)
         self._pending, self._flushed = [], time.monotonic()
+
+
+def _of_run(folder: Path, run: str) -> Path:
+    return folder / run / "artifacts"
 
 
 def _parameters(config: Config) -> dict[str, str]:

@@ -10,7 +10,8 @@ import pytest
 from mlflow import MlflowClient
 from optuna.trial import TrialState, create_trial
 
-from harness.commands import recover, verify
+from harness.checks import verify
+from harness.commands import recover
 from harness.results.store import Results
 from harness.session import Places, Session
 from harness.sweep.lease import RENEWED, SECONDS, Watch, lease

@@ -67,6 +67,8 @@ IN_COMMAND = {
     "while the tracker's schema is made": "import mlflow.store.db.utils as made\n"
     "before(made, '_upgrade_db_if_exists' if hasattr(made, '_upgrade_db_if_exists') else "
     "'_initialize_tables')",
+    "with the tracker's schema made, before its rename": "before(Path, 'replace', "
+    "lambda self, to: to.name == 'mlflow.db')",
     "after the tell, before the row": "from harness.results.store import Results\n"
     "before(Results, 'write', lambda self, rows: rows)",
     "with the table half written": """

@@ -1,12 +1,17 @@
 """Every cell is claimed by one worker and accepted once."""
 
 import multiprocessing
+import resource
+import shutil
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from optuna.trial import TrialState, create_trial
 
+from harness.errors import ConfigError, surroundings
 from harness.sweep.lease import RENEWED, SECONDS, Watch, lease
 from harness.sweep.ledger import Ledger, cell_of, how_ended
 
@@ -149,6 +154,85 @@ def test_four_workers_on_an_empty_directory_claim_each_cell_once(tmp_path: Path)
     complete = [cell_of(t) for t in trials if t.state == TrialState.COMPLETE]
     assert sorted(complete) == sorted(keys)
     assert not [t for t in trials if t.state == TrialState.RUNNING]
+
+
+def test_a_ledger_broken_off_while_it_is_made_is_not_there(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    for limit in (20_000, 100_000):
+        process = context.Process(target=_make_within, args=(tmp_path, limit))
+        process.start()
+        process.join()
+        assert process.exitcode == 7
+        assert [path.name for path in tmp_path.iterdir()] == ["ledger.lock"]
+    assert Ledger("s", tmp_path, None, {}).claim(["x"])
+
+
+def test_a_ledger_made_by_half_is_made_anew(tmp_path: Path) -> None:
+    Ledger("s", tmp_path, None, {})
+    _change(tmp_path, "DROP INDEX ix_studies_study_name", "DELETE FROM alembic_version")
+    Ledger("s", tmp_path, None, {})
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        indices = connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
+        assert ("ix_studies_study_name",) in indices.fetchall()
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE version_info SET schema_version = 99", "schema_version 99"),
+        ("ALTER TABLE version_info DROP COLUMN schema_version", "schema_version None"),
+        ("UPDATE alembic_version SET version_num = 'v9.0.0.a'", "v9.0.0.a"),
+    ],
+)
+def test_a_newer_ledger_is_one_line_and_stays(change: str, found: str, tmp_path: Path) -> None:
+    Ledger("s", tmp_path, None, {}).claim(["x"])
+    _change(tmp_path, "PRAGMA ignore_check_constraints = ON", change)
+    before = (tmp_path / "ledger.db").read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        Ledger("s", tmp_path, None, {})
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path / 'ledger.db'}: schema of optuna: found {found}, expected v")
+    assert "; install the optuna that made it, or move the file away" in said
+    assert (tmp_path / "ledger.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b", "a{b}"])
+def test_the_path_of_the_state_may_hold_anything(name: str, tmp_path: Path) -> None:
+    state = tmp_path / name
+    Ledger("s", state, None, {}).claim(["x"])
+    assert Ledger("s", state, None, {}).standing().running == {"x"}
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_state_removed_under_way_is_said(back: bool, tmp_path: Path) -> None:
+    ledger = Ledger("s", tmp_path / "state", None, {})
+    attempt = ledger.claim(["x"])
+    assert attempt is not None
+    shutil.rmtree(tmp_path / "state")
+    if back:
+        Ledger("s", tmp_path / "state", None, {})
+    for call in (ledger.standing, lambda: ledger.done(attempt, RECORD, "run")):
+        with pytest.raises(FileNotFoundError) as caught:
+            call()
+        line = surroundings(caught.value)
+        assert line and line.startswith(f"{tmp_path / 'state/ledger.db'}: removed under way; ")
+    assert (tmp_path / "state").exists() == back
+
+
+def _make_within(state: Path, limit: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        Ledger("s", state, None, {})
+    except OSError as error:
+        assert error.filename == str(state / "ledger.db")
+        raise SystemExit(7) from None
+
+
+def _change(state: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(state / "ledger.db")) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def _claim_and_leave(state: Path) -> None:

@@ -2,11 +2,14 @@
 
 import os
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from harness.results.store import Results
+from harness.sweep.study import load
 from tests.sweep.conftest import Workplace
 
 IN_COMMAND = 'import multiprocessing\nif multiprocessing.current_process().name == "command":\n    '
@@ -17,6 +20,13 @@ FULL_DISK = IN_COMMAND + (
     "        def full(fd): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'runs.csv')\n"
     "        os.fsync = full\n"
 )
+# The superuser, too, writes only where the permissions say so.
+BOUND = """
+import ctypes
+kernel = ctypes.CDLL(None, use_errno=True)
+if hasattr(kernel, "capset"):
+    assert kernel.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0
+"""
 
 
 @pytest.fixture
@@ -78,6 +88,77 @@ def test_a_deleted_state_loses_no_result(done: Workplace, tmp_path: Path) -> Non
     done.call("run")
     assert (done.folder / "results/tough/runs.csv").read_bytes() == before
     assert done.ledger().attempts() == []
+
+
+def test_a_state_removed_under_way_is_said_and_costs_no_result(place: Workplace) -> None:
+    plant = IN_WORKER + (
+        "import shutil\n"
+        "    from harness.sweep.tracking import TrackedRun\n"
+        "    whole = TrackedRun.keep\n"
+        "    def keep(run, curves):\n"
+        "        shutil.rmtree('.harness', ignore_errors=True)\n"
+        "        whole(run, curves)\n"
+        "    TrackedRun.keep = keep\n"
+    )
+    place.study(seeds=1, before=plant)
+    said = place.call("run", "--workers", "1", code=1).splitlines()
+    line = f"{place.folder / '.harness/ledger.db'}: removed under way; put that right, then give "
+    assert said[-1].startswith(line) and not any("Traceback" in each for each in said)
+    place.study(seeds=1)
+    place.call("run")
+    assert len(place.rows()) == 2
+
+
+def test_a_state_that_was_moved_gives_its_curves(done: Workplace, tmp_path: Path) -> None:
+    curves = (done.folder / "results/tough/curves.csv.gz").read_bytes()
+    shutil.rmtree(done.folder / "results")
+    moved = Workplace(tmp_path / "moved")
+    moved.folder.mkdir()
+    for name in (".harness", "tough.py"):
+        (done.folder / name).rename(moved.folder / name)
+    moved.call("collect")
+    assert (moved.folder / "results/tough/curves.csv.gz").read_bytes() == curves
+    moved.study(seeds=2)
+    moved.call("run")
+    assert moved.call("verify").startswith("0 differences, 0 wasted")
+
+
+def test_curves_that_are_lost_are_named_and_stay_empty(done: Workplace) -> None:
+    plot = "from harness.analysis.figures import loss_traces\nFIGURES = [loss_traces]\n"
+    with (done.folder / "tough.py").open("a") as study:
+        study.write(plot)
+    shutil.rmtree(done.folder / "results")
+    first, second = sorted(done.ledger().standing().accepted.items())
+    shutil.rmtree(done.folder / ".harness/artifacts/tough" / first[1]["run"])
+    said = done.call("collect")
+    assert f"the tracker has no curves of {first[0]}: they stay empty\n" in said
+    assert {row["run_id"] for row in done.rows()} == {first[0], second[0]}
+    table = Results(done.folder / "results", load(str(done.folder / "tough.py"))).table()
+    assert {*table.curves["run_id"]} == {second[0]}
+    assert list((done.folder / "results/tough").glob("*.svg"))
+    assert f"{first[0]}: no curves; the tracker has lost them" in done.call("verify", code=1)
+
+
+def test_a_folder_that_may_only_be_read_is_looked_at(done: Workplace) -> None:
+    done.study(seeds=2, before=BOUND)
+    stores = [done.folder / name for name in (".harness", "results", "results/tough")]
+    files = [path for store in stores for path in store.iterdir() if path.is_file()]
+    for path in files:
+        if path.name.endswith("lock"):
+            path.unlink()
+    there = [*stores, *(path for path in files if path.exists())]
+    for path in there:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        assert done.status()["missing"] == 2
+        assert done.call("verify").startswith("0 differences, 0 wasted")
+        assert "2 of 4 cells would run" in done.call("run", "--dry-run")
+        assert done.call("verify", "--set", "train.steps=4").startswith("0 differences")
+        assert "Permission denied" in one_line(done.call("run", code=1))
+        assert done.status()["running"] == 0
+    finally:
+        for path in there:
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def test_a_locked_database_is_one_line(place: Workplace) -> None:
