@@ -27,7 +27,7 @@ def read(path: Path) -> Sequence[Row]:
     column and value of what is not a row of runs."""
     try:
         stat = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
     return _read(path, stat.st_mtime_ns, stat.st_size, stat.st_ino)
 

@@ -107,9 +107,9 @@ def _origin(folder: Path) -> dict[str, Any] | None:
     path = folder / "variant.json"
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not readable: {error}; restore or remove it") from None
 
 

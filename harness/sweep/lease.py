@@ -109,8 +109,8 @@ class Watch:
     def unsure(self) -> list[Lease]:
         """Leases that were seen at the last look and that only more looks can judge: the holder is
         out of sight, and has renewed nothing yet."""
-        unrenewed = [seen.lease for seen in self._seen.values() if not seen.renewed]
-        return [lease for lease in unrenewed if not _near(lease)]
+        unjudged = [s.lease for s in self._seen.values() if not s.renewed and s.unchanged < SECONDS]
+        return [lease for lease in unjudged if not _near(lease)]
 
 
 def _here() -> dict[str, str]:

@@ -165,17 +165,14 @@ def _try(
         assert run is not None
         run.end("KILLED")
         return
-    except Exception as error:
+    except BaseException as error:
         if isinstance(error, ConfigError | Parted) or surroundings(error):
             ledger.release(attempt)
             raise
-        _crash(job, ledger, tracker, attempt, run, error)
-        return
-    except BaseException as error:
-        if interrupts.code is None:  # what it trains has called exit()
+        if interrupts.code is None:  # also where what it trains has called exit()
             _crash(job, ledger, tracker, attempt, run, error)
             return
-        ledger.release(attempt)  # interrupted: the cell is free again
+        ledger.release(attempt)  # interrupted, whatever became of that: the cell is free again
         if run:
             run.end("KILLED")
         raise SystemExit(interrupts.code) from None

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from harness.data.tasks import FAMILIES, TASKS, TaskOptions, data_sha, load
+from harness.data.tasks import FAMILIES, TASKS, TaskOptions, data_sha, files, load
 from tests import parallel
 
 READ = TypeAdapter(TaskOptions)
@@ -78,3 +78,12 @@ def test_tasks_load_and_count_without_torch(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("text", ["a.txt"]), ("translation", ["toy.tsv"]), ("reverse", [])]
+)
+def test_a_task_names_the_files_that_it_reads(
+    name: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert [p.name for p in files(options(name, tmp_path), tmp_path)] == expected

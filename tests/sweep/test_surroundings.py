@@ -202,7 +202,8 @@ def test_a_measurement_that_is_no_number_is_one_line(done: Workplace) -> None:
     path.write_text(path.read_text().replace(loss, "low"))
     said = done.call("table", code=2)
     assert (
-        said == "results/tough/runs.csv: final_loss: not a number in every row; restore the file\n"
+        said
+        == "results/tough/runs.csv: line 2: final_loss: expected a number, got 'low'; restore the file\n"
     )
 
 

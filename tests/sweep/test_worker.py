@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 from harness.data.tasks import data_sha
 from harness.errors import ConfigError
@@ -43,6 +42,16 @@ STUDY = Study(
     axes={{"seed": [0]}},
 )
 '''
+TURNED = """
+import harness.training.train as train
+def build(*words):
+    import os, signal
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except SystemExit:
+        raise ValueError("as a library would") from None
+train.build = build
+"""
 WHERE = {
     "validates": ("from harness.training.module import LanguageModule as here", "evaluate"),
     "translates its test split": ("import harness.training.probes.outputs as here", "decode"),
@@ -99,9 +108,18 @@ def test_a_worker_can_leave_while_it(where: str, place: Workplace) -> None:
         assert not command.ended(), command.errors()
     command.kill(signal.SIGTERM)
     code, _, said = command.wait(60)
-    assert (code, said) == (143, "")
+    assert code == 143
+    assert said.startswith("toy: BLEU into 'tgt' ") and said.count("\n") == 1
     assert [how_ended(attempt) for attempt in place.ledger().attempts()] == ["released"]
     assert place.left_open() == []
+
+
+def test_an_interrupt_that_a_library_has_turned_into_an_error_is_no_crash(
+    place: Workplace,
+) -> None:
+    place.study(seeds=1, before=TURNED)
+    assert place.call("worker", code=143) == ""
+    assert [how_ended(attempt) for attempt in place.ledger().attempts()] == ["released"]
 
 
 def test_a_cell_that_calls_exit_is_crashed(place: Workplace) -> None:
@@ -124,9 +142,9 @@ def test_what_a_killed_worker_left_open_is_closed_by_collect(place: Workplace) -
 def test_an_experiment_deleted_in_the_tracker_is_one_line_that_says_how_to_restore_it(
     place: Workplace,
 ) -> None:
-    uri = f"sqlite:///{place.folder / '.harness/mlflow.db'}"
-    experiment = Tracker("tough", place.folder / ".harness").experiment
-    MlflowClient(tracking_uri=uri).delete_experiment(experiment)
+    tracker = Tracker("tough", place.folder / ".harness")
+    uri, experiment = tracker.client.tracking_uri, tracker.experiment
+    tracker.client.delete_experiment(experiment)
     place.study(seeds=1)
     assert place.call("worker", code=2) == (
         "tracker: the experiment 'tough' was deleted; restore it with "

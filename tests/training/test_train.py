@@ -112,7 +112,8 @@ def test_logging_changes_no_number(config: Callable[..., Config]) -> None:
 TRAINED = {
     *("outcome", "reason", "diverged_at", "final_loss", "best_loss", "baseline_loss"),
     *("reference_loss", "metric_accuracy", "update_norm", "steps", "tokens", "parameters"),
-    *("flops", "seconds", "peak_memory_mb", "spikes", "skipped_steps", "data_sha", "protocol"),
+    *("flops", "seconds", "peak_memory_mb", "spikes", "skipped_steps", "data_sha", "wiring_sha"),
+    "protocol",
     *("torch", "device", "precision", "threads", "finished"),
     "last_loss",
 }
