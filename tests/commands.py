@@ -11,6 +11,11 @@ from pathlib import Path
 
 from harness.sweep.worker import PRELOADED
 
+COMMANDS = [  # what the commands import
+    *("harness.cli", "harness.checks", "harness.commands", "harness.sweep.pool"),
+    *("harness.analysis.figures", "harness.analysis.report"),
+]
+
 
 class Command:
     """`harness WORDS` at work in a folder."""
@@ -18,7 +23,7 @@ class Command:
     def __init__(self, folder: Path, *words: str) -> None:
         self._said = Path(tempfile.mkdtemp(prefix="said"))
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED, "harness.cli", "harness.commands"])
+        context.set_forkserver_preload([*PRELOADED, *COMMANDS])
         forkserver.ensure_running()
         server = forkserver._forkserver._forkserver_address  # type: ignore[attr-defined]
         self.process = context.Process(target=_command, args=(folder, words, self._said, server))

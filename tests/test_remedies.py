@@ -38,9 +38,15 @@ def place(blank: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("word", ["table", "plot"])
 @pytest.mark.parametrize(
-    "words", [(), VARIANT, NAMED, ("--set", "scheme=rezero"), ("--only", "seed=1")], ids=" ".join
+    ("word", "words"),
+    [
+        ("table", ()),
+        ("plot", VARIANT),
+        ("table", NAMED),
+        ("plot", ("--set", "scheme=rezero")),
+        ("table", ("--only", "seed=1")),
+    ],
 )
 def test_what_has_no_runs_yet_is_made_by_the_command_that_is_named(
     word: str, words: tuple[str, ...], place: Path

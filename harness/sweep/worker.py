@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from harness.sweep.ledger import Attempt, Ledger
     from harness.sweep.tracking import Ending, TrackedRun, Tracker
 
-PRELOADED = ["torch", "lightning.pytorch", "mlflow", "optuna", "harness.sweep.worker"]
+PRELOADED = [  # what every worker imports, loaded once for all of them
+    *("torch", "lightning.pytorch", "mlflow", "optuna"),
+    *("harness.training.train", "harness.sweep.ledger", "harness.sweep.tracking"),
+    "harness.sweep.worker",
+]
 WAIT_SECONDS = 0.2  # between looks at cells that others are trying
 SIGNS = (signal.SIGINT, signal.SIGTERM)
 

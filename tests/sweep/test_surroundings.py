@@ -200,10 +200,9 @@ def test_a_measurement_that_is_no_number_is_one_line(done: Workplace) -> None:
     path = done.folder / "results/tough/runs.csv"
     loss = done.rows()[0]["final_loss"]
     path.write_text(path.read_text().replace(loss, "low"))
-    said = done.call("table", code=2)
-    assert (
-        said
-        == "results/tough/runs.csv: line 2: final_loss: expected a number, got 'low'; restore the file\n"
+    assert done.call("table", code=2) == (
+        "results/tough/runs.csv: line 2: final_loss: expected a number, got 'low'; "
+        "restore the file\n"
     )
 
 

@@ -18,6 +18,7 @@ from harness.sweep.study import load
 from harness.sweep.tracking import Tracker, tracking_uri
 from harness.sweep.worker import PRELOADED
 from harness.training.curves import Curves
+from tests.commands import COMMANDS
 
 CONFIG = load("smoke").cells[0].config
 HALF = 600  # of the 1,700 statements that make MLflow's schema
@@ -48,7 +49,7 @@ def loss(tracker: Tracker, run: str) -> list[float]:
 def break_off(statement: int, target: Any, *arguments: Any) -> None:
     """Calls it in a process that is killed before it executes that statement."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*PRELOADED, "harness.cli", "harness.commands"])
+    context.set_forkserver_preload([*PRELOADED, *COMMANDS])
     process = context.Process(target=_break_off, args=(statement, target, *arguments))
     process.start()
     process.join()
