@@ -16,7 +16,7 @@ test: .venv/ready  ## all checks but the slow ones
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m "not slow and not gpu" --numprocesses 2 --dist loadfile
+	$(BIN)/pytest -m "not slow and not gpu" --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-all: .venv/ready  ## the slow ones too
 	$(BIN)/pytest

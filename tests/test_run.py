@@ -252,7 +252,7 @@ def test_the_tracker_holds_one_run_a_cell_with_tags_scalars_and_artifacts(finish
 
 def test_an_interrupted_run_continues_where_it_was(tmp_path: Path) -> None:
     write_study(tmp_path, ["post_norm", "rezero"])
-    text = (tmp_path / "tiny.py").read_text().replace('"steps": 12', '"steps": 400')
+    text = (tmp_path / "tiny.py").read_text().replace('"steps": 12', '"steps": 200')
     (tmp_path / "tiny.py").write_text(text)
     for stop, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         command = Command(tmp_path, "run", "./tiny.py", "--workers", "2")
