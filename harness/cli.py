@@ -38,6 +38,7 @@ from harness.options import (
     SetOption,
     StateOption,
     StudyName,
+    given_folders,
     plan,
 )
 
@@ -72,7 +73,11 @@ def run(
     from harness.commands import run_study
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise ConfigError(f"run: torchrun starts workers; give it 'harness worker {study}'")
+        from harness.sweep.plan import Invocation
+
+        folders = given_folders(results, state, data)
+        asked = Invocation(study, tuple(set_ or ()), tuple(only or ()), name, folders)
+        raise ConfigError(f"run: torchrun starts workers; give it '{asked.command('worker')}'")
     session = _session(study, set_, name, state, results, data, only, reuse)
     raise typer.Exit(run_study(session, workers, retry, dry_run, _preferred(prefer)))
 

@@ -121,7 +121,7 @@ def collect(session: Session, prefer: str | None) -> int:
     session.merge(prefer)
     _write_curves(session)
     session.draw()
-    return _conclude(session, [])
+    return _conclude(session, [], f"'{session.plan.command} --retry'")
 
 
 def recover(session: Session) -> int:
@@ -217,8 +217,8 @@ class Bar:
         self.shown = said
 
 
-def _conclude(session: Session, wanted: list[Cell]) -> int:
-    rows, crashed = session.selected_rows, _say_what_crashed(session, "--retry")
+def _conclude(session: Session, wanted: list[Cell], again: str = "--retry") -> int:
+    rows, crashed = session.selected_rows, _say_what_crashed(session, again)
     where = f"{session.plan.name}: {len(rows)}/{session.size} cells"
     print(f"{where} in {session.results.folder}", file=sys.stderr)
     if session.moved:
@@ -231,8 +231,8 @@ def _conclude(session: Session, wanted: list[Cell]) -> int:
         print(f"{waiting} cells wait for the tuning of their points", file=sys.stderr)
     unfinished = [cell for cell in wanted if cell.key not in rows]
     if unfinished:
-        again = f"continue with '{session.plan.command}'"
-        print(f"{len(unfinished)} cells are unfinished; {again}", file=sys.stderr)
+        remedy = f"continue with '{session.plan.command}'"
+        print(f"{len(unfinished)} cells are unfinished; {remedy}", file=sys.stderr)
     return 1 if crashed or unfinished else 0
 
 

@@ -46,7 +46,11 @@ def plan(
     """The study's plan as a command line names it, so that messages can repeat the command."""
     from harness.sweep.study import load
 
+    return load(study, sets or [], only or [], name, given_folders(results, state, data))
+
+
+def given_folders(results: Path, state: Path, data: Path) -> dict[str, str]:
+    """The folders by option that are not the default."""
     usual = {"state": STATE, "results": RESULTS, "data": Path(os.environ.get("HARNESS_DATA", DATA))}
     given = {"state": state, "results": results, "data": data}
-    folders = {option: str(path) for option, path in given.items() if path != usual[option]}
-    return load(study, sets or [], only or [], name, folders)
+    return {option: str(path) for option, path in given.items() if path != usual[option]}

@@ -51,7 +51,8 @@ class Session:
         self.moved = 0  # rows that left the results because the study no longer has their values
         self.results = Results(places.results, plan)
         # What variants of the study, and studies that are named, have measured of its cells.
-        self.offers = variants.offers(variants.related(places.results, plan, reused))
+        self.related = variants.related(places.results, plan, reused)
+        self.offers = variants.offers(self.related)
         self._take_in(None, None)
 
     @property
@@ -157,7 +158,7 @@ class Session:
         """Rows of other folders of these cells, on the corpora and schemes at hand."""
         found: dict[str, Row] = {}
         for key in self.offers.keys() & keys:
-            fitting = (results.as_planned(r, self.digests) for r in self.offers[key])
+            fitting = (results.taken_over(r, self.digests) for r in self.offers[key])
             if first := next(filter(None, fitting), None):
                 found[key] = first
         return found
@@ -232,7 +233,8 @@ class Session:
         """Adds the curves that the results lack. Returns the runs whose curves cannot be read."""
         with self.results.lock():
             present = self.results.curves.runs()
-            self.results.take_curves({k: r for k, r in self.rows.items() if k not in present})
+            lacking = {key: r for key, r in self.rows.items() if key not in present}
+            self.results.take_curves(lacking, self.related)
             absent = {
                 key: attempt["run"]
                 for key, attempt in self.ledger.standing().accepted.items()

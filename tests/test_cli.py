@@ -105,9 +105,11 @@ def test_run_starts_its_own_workers_and_torchrun_does_not_run_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    done = harness("run", "smoke")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "run: torchrun starts workers; give it 'harness worker smoke'\n"
+    for words in ("", " --set model.norm=rmsnorm --name mine --only seed=0 --results r"):
+        done = harness("run", "smoke", *words.split())
+        assert (done.returncode, done.stdout) == (2, "")
+        remedy = f"give it 'harness worker smoke{words}'"
+        assert done.stderr == f"run: torchrun starts workers; {remedy}\n"
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,49 @@ def test_one_name_is_one_variant(place: Path) -> None:
     assert files(place, "mine") == before
 
 
+def test_a_name_that_any_results_have_is_taken(place: Path) -> None:
+    folder = place / "results/half"
+    folder.mkdir()
+    (folder / "tuning.csv").write_text("a study that was stopped while it tuned")
+    said = call(place, "run", "./one.py", "--set", "seed=7", "--name", "half", code=2)
+    assert said == "results/half: holds results of another study; choose another --name\n"
+
+
+def test_the_order_of_values_makes_no_other_variant(place: Path) -> None:
+    for seeds in ("1,2", "2,1"):
+        call(place, "run", "./one.py", "--set", f"seed={seeds}", "--name", "two")
+    assert len(trained(place, "two")) == 2
+
+
+@pytest.mark.parametrize("content", ["", "5", "null", '{"study": "one"}', '{"set": {"seed": 5}}'])
+def test_a_broken_note_of_a_variant_stops_that_variant_alone(content: str, place: Path) -> None:
+    shutil.copytree(place / "results/one", place / "results/broken")
+    (place / "results/broken/variant.json").write_text(content)
+    call(place, "status", "./one.py")
+    said = call(place, "table", "./one.py", "--set", "seed=7", "--name", "broken", code=2)
+    path = "results/broken/variant.json"
+    assert said == f"{path}: not the study and values of a variant; restore it\n"
+
+
+def test_curves_come_from_the_folder_that_has_them(place: Path) -> None:
+    call(place, "run", "./one.py", "--set", "seed=1,2", "--name", "a")
+    kept = curves(place, "a")
+    shutil.rmtree(place / "results/one")
+    call(place, "run", "./one.py", "--set", "seed=1", "--set", "optim.lr=0.01,0.1", "--name", "b")
+    (old,) = [r for r in rows(place, "b") if r["scheme"] == "rezero" and r["reused_from"]]
+    assert old["reused_from"] == "one"
+    assert curves(place, "b")[old["run_id"]] == kept[old["run_id"]]
+    call(place, "run", "./one.py", "--state", "other")
+    assert [r["seed"] for r in rows(place) if r.get("reused_from", "")] == []
+    back = {r["run_id"] for r in rows(place)} & kept.keys()
+    assert len(back) == 2 and all(curves(place, "one")[key] == kept[key] for key in back)
+
+
+def test_a_study_does_not_reuse_itself(place: Path) -> None:
+    said = call(place, "run", "./one.py", "--reuse", "one", code=2)
+    assert said == "--reuse one: is this study itself; name another one\n"
+
+
 def test_a_value_of_any_length_runs(place: Path) -> None:
     many = "seed=" + ",".join(map(str, range(2, 60)))
     call(place, "run", "./one.py", "--set", many, "--only", "seed=2", "--only", "scheme=rezero")

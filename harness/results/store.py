@@ -6,7 +6,7 @@ Rows are text from the moment they are formatted, so that the same rows are the 
 import csv
 import io
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,8 +88,19 @@ class Results:
             r = {**r, "wiring_sha": r.get("wiring_sha") or today["wiring_sha"]}
             if any(r[name] != sha for name, sha in today.items()):
                 return None
+        if r.get(REUSED) == self.plan.name:  # and has come back
+            r = {**r, REUSED: ""}
         # Another plan may have written the row.
         return {**r, **planned(self.plan, cell)}
+
+    def taken_over(self, r: Row, digests: Digests | None) -> Row | None:
+        """As `as_planned`, for a row of another folder. A tuning also needs its last loss, which
+        rows of runs.csv have unless they diverged: then None."""
+        found = self.as_planned(r, digests)
+        if found is None or self.plan.file != "tuning.csv":
+            return found and {name: text for name, text in found.items() if name != "last_loss"}
+        last = r.get("last_loss") or r["final_loss"]
+        return {**found, "last_loss": last} if last else None
 
     def outdated(self, digests: Digests | None = None) -> list[str]:
         """One line per scheme or corpus of which rows on file do not count, with the remedy."""
@@ -100,6 +111,8 @@ class Results:
             if key in current or key not in self.plan.by_key or r["outcome"] == "crashed":
                 continue
             cell = self.plan.by_key[key]
+            if not cell.selected:
+                continue
             sha = (digests or {}).get(key, {}).get("data_sha", r["data_sha"])
             if r["data_sha"] != sha:
                 what = f"on another corpus (data_sha {r['data_sha']}, at hand {sha})"
@@ -137,8 +150,7 @@ class Results:
         waiting = [r for r in here if r["run_id"] in self.plan.possible - kept.keys()]
         if not kept and not here and not old:
             return 0
-        stay = {_identity(r) for r in [*kept.values(), *waiting]}
-        stay |= {(*run_and_corpus, "") for *run_and_corpus, _ in stay}  # older rows have no digest
+        stay = _identities([*kept.values(), *waiting])
         gone = {
             _identity(r): r
             for r in [*old, *here]
@@ -164,16 +176,20 @@ class Results:
         """Adds curves by run_id to those at hand, in the plan's order."""
         self.curves.write(curves, [cell.key for cell in self.plan.cells])
 
-    def take_curves(self, rows: Mapping[str, Row]) -> None:
-        """Adds the curves of rows that were taken over, as far as their folders have them."""
+    def take_curves(self, rows: Mapping[str, Row], folders: Iterable[Path]) -> None:
+        """Adds the curves of rows that another folder has too, from the first that has both row and
+        curves."""
+        wanted = {key: measured(r) for key, r in rows.items()}
         found: CurveRows = {}
-        for origin in {r[REUSED] for r in rows.values() if r.get(REUSED)}:
-            there = CurvesFile(self.root / origin / self.curves.path.name).rows()
-            found |= {
-                key: there[key]
-                for key, r in rows.items()
-                if r.get(REUSED) == origin and key in there
+        for folder in folders if wanted else ():
+            same = {
+                r["run_id"]
+                for name in variants.FILES
+                for r in rows_file.read(folder / name)
+                if measured(r) == wanted.get(r["run_id"])
             }
+            there = CurvesFile(folder / self.curves.path.name).rows()
+            found |= {key: there[key] for key in same & there.keys() - found.keys()}
         if found:
             self.curves.add(found, [cell.key for cell in self.plan.cells])
 
@@ -189,12 +205,15 @@ class Results:
         missing = [planned(self.plan, cell) for cell in (*absent, *self.plan.selected_waiting)]
         names = columns(self.plan, kept)
         runs, lacking = (self._frame(names, part) for part in (kept, missing))
+        stay = _identities(kept)
+        # Not the curves of another definition, while the row that counts is a retired one.
+        own = {r["run_id"] for r in self._read(self.plan.file) if _identity(r) in stay}
         curves = self.curves.frame()
         return Table(
             self.plan.name,
             self.plan.axes,
             runs,
-            curves[curves["run_id"].isin(runs["run_id"])] if self.plan.selection else curves,
+            curves[curves["run_id"].isin(own)],
             lacking[head(self.plan.axes)],
             self.plan.tuned,
             self.tuning.table() if self.tuning else None,
@@ -233,3 +252,9 @@ class Results:
 def _identity(r: Row) -> tuple[str, ...]:
     """The run, its corpus and the digest of its scheme."""
     return (r["run_id"], *(r.get(name, "") for name in DIGESTS))
+
+
+def _identities(rows: Iterable[Row]) -> set[tuple[str, ...]]:
+    """Identities of the rows, also as older rows have them, without a digest of the scheme."""
+    found = {_identity(r) for r in rows}
+    return found | {(*run_and_corpus, "") for *run_and_corpus, _ in found}

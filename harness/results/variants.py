@@ -3,15 +3,13 @@
 The folder of a variant holds variant.json, which names the study and the values that make it.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Any
 
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import write_list
+from harness.fields import Strict, write_list
 from harness.results import rows
 from harness.results.columns import REUSED, Row
 from harness.results.files import replace
@@ -28,7 +26,7 @@ def check(folder: Path, plan: Plan) -> None:
     if found == own:
         return
     # Without the file: nothing yet, or a study's results, which only a name of one's own can meet.
-    occupied = plan.invocation.name and rows.read(folder / plan.name / "runs.csv")
+    occupied = plan.invocation.name and any((folder / plan.name / name).exists() for name in FILES)
     if found is None and not occupied:
         return
     what = f"{folder / plan.name}: holds results of {_named(found)}"
@@ -38,7 +36,7 @@ def check(folder: Path, plan: Plan) -> None:
 def note(folder: Path, plan: Plan) -> None:
     """Writes what makes the variant into its folder; nothing for a study itself."""
     if own := _own(plan):
-        text = json.dumps(own, indent=2, ensure_ascii=False) + "\n"
+        text = own.model_dump_json(indent=2) + "\n"
         replace(folder / plan.name / "variant.json", text.encode())
 
 
@@ -47,23 +45,21 @@ def related(folder: Path, plan: Plan, reused: Sequence[str]) -> list[Path]:
 
     ConfigError for a study without results.
     """
-    others = _folders(folder)
-    known = {path.name: path for path in others if path.name != plan.name}
+    known = {path.name: path for path in _folders(folder) if path.name != plan.name}
     for name in reused:
+        if name == plan.name:
+            raise ConfigError(f"--reuse {name}: is this study itself; name another one")
         if name != ALL and name not in known:
             raise ConfigError(f"--reuse {name}: no results in {folder}{did_you_mean(name, known)}")
     return [
         path
         for name, path in known.items()
-        if name == plan.study
-        or (_origin(path) or {}).get("study") == plan.study
-        or ALL in reused
-        or name in reused
+        if name == plan.study or _study_of(path) == plan.study or ALL in reused or name in reused
     ]
 
 
 def offers(folders: Iterable[Path]) -> Mapping[str, list[Row]]:
-    """Completed rows in these folders by run_id, each with the name of the folder it is from."""
+    """Completed rows in these folders by run_id, each with the study that trained it."""
     found: defaultdict[str, list[Row]] = defaultdict(list)
     for folder in folders:
         for name in FILES:
@@ -79,11 +75,12 @@ def hint(folder: Path, plan: Plan) -> str:
     """'; of its variants there are: COMMANDS' where a plan without runs has variants with some."""
     commands = []
     for path in _folders(folder):
-        origin = _origin(path) or {}
-        if origin.get("study") != plan.study or path.name == plan.name:
+        if _study_of(path) != plan.study or path.name == plan.name:
             continue
-        sets = tuple(f"{axis}={write_list(values)}" for axis, values in origin["set"].items())
-        invocation = changed(plan.invocation, sets=sets, only=(), name=origin.get("name", ""))
+        origin = _origin(path)
+        assert origin
+        sets = tuple(f"{axis}={write_list(values)}" for axis, values in origin.set.items())
+        invocation = changed(plan.invocation, sets=sets, only=(), name=origin.name)
         commands.append(f"'{invocation.command('table')}'")
     more = ", ..." if len(commands) > HINTS else ""
     return f"; of its variants there are: {', '.join(commands[:HINTS])}{more}" if commands else ""
@@ -95,26 +92,45 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _own(plan: Plan) -> dict[str, Any] | None:
+class Origin(Strict):
+    """What makes a variant, as its folder keeps it in variant.json."""
+
+    study: str
+    set: dict[str, list[str]]  # values by path, spelled and sorted
+    name: str = ""  # empty if the folder is named by the values
+
+
+def _own(plan: Plan) -> Origin | None:
     """What makes the plan a variant; None for a study itself."""
     if not plan.variation:
         return None
-    own = {"study": plan.study, "set": {p: list(v) for p, v in plan.variation.items()}}
-    return {**own, "name": plan.invocation.name} if plan.invocation.name else own
+    values = {path: sorted(each) for path, each in plan.variation.items()}
+    return Origin(study=plan.study, set=values, name=plan.invocation.name)
 
 
-def _origin(folder: Path) -> dict[str, Any] | None:
+def _origin(folder: Path) -> Origin | None:
+    """What the folder's variant.json says; None without one, ConfigError for any other content."""
     path = folder / "variant.json"
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return Origin.model_validate_json(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError as error:
-        raise ConfigError(f"{path}: not readable: {error}; restore or remove it") from None
+    except ValueError:
+        raise ConfigError(f"{path}: not the study and values of a variant; restore it") from None
 
 
-def _named(origin: Mapping[str, Any] | None) -> str:
+def _study_of(folder: Path) -> str:
+    """The study that a folder holds a variant of; '' for none, and for one that is not readable:
+    only commands on that variant need it."""
+    try:
+        origin = _origin(folder)
+    except ConfigError:
+        return ""
+    return origin.study if origin else ""
+
+
+def _named(origin: Origin | None) -> str:
     if not origin:
         return "another study"
-    values = " ".join(f"--set {p}={','.join(v)}" for p, v in origin.get("set", {}).items())
-    return f"'{' '.join(filter(None, [str(origin.get('study')), values]))}'"
+    values = " ".join(f"--set {path}={','.join(each)}" for path, each in origin.set.items())
+    return f"'{origin.study} {values}'"

@@ -55,4 +55,4 @@ def _plain(value: Any) -> Any:
         return table
     if isinstance(value, frozenset):
         return sorted(value)
-    return "%.12g" % value if isinstance(value, float) else value
+    return "%.12g" % (value + 0.0) if isinstance(value, float) else value  # -0.0 is 0.0

@@ -13,6 +13,7 @@ from harness.results.store import Results
 from harness.schemes import all_schemes
 from harness.sweep.plan import Plan
 from harness.sweep.study import load
+from harness.training.curves import Curves
 
 STUDY = '''"""Is half enough?"""
 from harness.schemes import Place, Wiring, on, scheme
@@ -82,6 +83,42 @@ def test_a_row_of_another_definition_does_not_count_until_it_is_restored(
     restored.write(restored.rows())
     assert {r["final_loss"] for r in restored.rows().values()} == {"2"}
     assert (tmp_path / "mine/runs.csv").read_bytes() == before
+
+
+def test_a_table_has_no_curves_of_another_definition(plan: Write, tmp_path: Path) -> None:
+    for branch, loss in ((0.5, 2.0), (5.0, 3.0)):
+        results = Results(tmp_path, plan(branch))
+        results.write(measured(results.plan, final_loss=loss))
+        curves = Curves()
+        curves.add("loss/valid", 3, loss)
+        results.write_curves(dict.fromkeys(results.rows(), curves))
+        assert set(results.table().curves["value"]) == {loss}
+    restored = Results(tmp_path, plan(0.5)).table()
+    losses = restored.runs.set_index("run_id")["final_loss"]
+    assert sorted(losses) == [2.0, 2.0, 3.0, 3.0]  # post_norm's are newer
+    assert set(restored.curves["run_id"]) == set(losses[losses == 3.0].index)
+
+
+def test_a_tuning_takes_over_what_it_can_choose_by(plan: Write, tmp_path: Path) -> None:
+    tuned = Results(tmp_path, plan(tune='{"optim.lr": [1e-3], "seeds": [8]}'))
+    assert tuned.tuning
+    (key, *_) = tuned.tuning.plan.by_key
+    for outcome, last, expected in (
+        ("trained", "", "2"),
+        ("stalled", "", "2"),
+        ("stalled", "1.5", "1.5"),
+        ("diverged", "", None),
+        ("diverged", "7", "7"),
+    ):
+        loss = None if outcome == "diverged" else 2.0
+        given = {**RECORD, "outcome": outcome, "final_loss": loss}
+        r = row(tuned.tuning.plan, tuned.tuning.plan.by_key[key], given) | {"last_loss": last}
+        taken = tuned.tuning.taken_over(r, None)
+        assert (taken and taken["last_loss"]) == expected
+    plain = Results(tmp_path, plan())
+    (key, *_) = plain.plan.by_key
+    r = row(plain.plan, plain.plan.by_key[key], RECORD) | {"last_loss": "2"}
+    assert "last_loss" not in (plain.taken_over(r, None) or {"last_loss": ""})
 
 
 def test_nothing_but_rows_of_another_definition_is_no_table(plan: Write, tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ def test_how_a_number_is_computed_does_not_count() -> None:
     assert mine(third) == mine(replace(PLAIN, branch=0.1 / 0.3))  # they differ in the last digit
     assert 1 / 3 != 0.1 / 0.3
     assert mine(PLAIN) == mine(replace(PLAIN, skip=1), families=("decoder",), status="paper")
+    zeros = []
+    for zero in (0.0, -0.0):
+        module._text.cache_clear()  # it takes the two for one
+        zeros.append(mine(replace(PLAIN, branch=zero)))
+    assert zeros[0] == zeros[1]
 
 
 def test_options_and_depth_count() -> None:

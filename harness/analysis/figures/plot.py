@@ -45,7 +45,10 @@ class Plot:
         what = f"{table.study}: figure {self.name!r}"
         lacking = "runs" if table.runs.empty else "curves"
         if table.runs.empty or (self.curves and table.curves.empty):
-            raise MissingRuns(f"{what} has no {lacking} to draw; make them with '{table.command}'")
+            remedy = f"make them with '{table.command}'"
+            if lacking == "curves":
+                remedy = f"take them from the tracker with '{table.command}': the rows are there"
+            raise MissingRuns(f"{what} has no {lacking} to draw; {remedy}")
         for column in (*ALWAYS, *self.needs):
             if column not in table.runs:
                 raise ConfigError(f"{what} needs the column {column!r}, which the results lack")

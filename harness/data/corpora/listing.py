@@ -1,6 +1,7 @@
 """The corpora that are known by name, and those in a folder of data: file, licence, builder."""
 
 import os
+import shlex
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -71,7 +72,10 @@ def locate(name: str, data: Path) -> Path:
         there = {*KNOWN, *(_stem(each) for each in _files(data))}
         if name not in KNOWN and preset(name) is None:
             raise ConfigError(f"{data}: no corpus '{name}'{did_you_mean(name, there)}")
-        raise ConfigError(f"{path}: not there yet; make it with 'harness data build {name}'")
+        usual = Path(os.environ.get("HARNESS_DATA", "data"))
+        folder = "" if data == usual else f" --data {shlex.quote(str(data))}"
+        remedy = f"make it with 'harness data build {name}{folder}'"
+        raise ConfigError(f"{path}: not there yet; {remedy}")
     return path
 
 

@@ -30,8 +30,11 @@ def test_a_corpus_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_corpus_is_refused_with_what_makes_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"make it with 'harness data build wmt17'$"):
-        listing.locate("wmt17", tmp_path)
+    for folder in (tmp_path, Path("data")):
+        with pytest.raises(ConfigError) as caught:
+            listing.locate("wmt17", folder)
+        named = "" if folder == Path("data") else f" --data {folder}"
+        assert str(caught.value).endswith(f"make it with 'harness data build wmt17{named}'")
     tables.write(tmp_path / "own.tsv", ("src", "tgt"), ROWS)
     with pytest.raises(ConfigError, match=r"no corpus 'ownn' \(did you mean 'own'\?\)"):
         listing.locate("ownn", tmp_path)
