@@ -25,7 +25,7 @@ BESIDE = ("-journal", "-wal", "-shm")  # SQLite applies such files to the databa
 class Schema:
     """Properties of a library's database: how to create it, and how to tell its version."""
 
-    library: str
+    package: str
     migrations: Path  # alembic's folder; the last migration gives the present schema
     holds: str  # the table whose rows must not be lost
     upgrade: str  # the command that upgrades an older database
@@ -87,14 +87,14 @@ class Database:
         """Raises ConfigError unless `found` is the present schema's revision."""
         if found == schema.head:
             return
-        mend = f"install the {schema.library} that made it"
+        mend = f"install the {schema.package} that made it"
         if schema.older(found):
             mend = f"upgrade it with '{schema.upgrade} {self.url}'"
         if self.file:
             mend += ", or move the file away: results stay"
         raise ConfigError(
-            f"{self._shown}: schema of {schema.library}: found {found or 'none'}, "
-            f"expected {schema.head} ({schema.library} {version(schema.library)}); {mend}"
+            f"{self._shown}: schema of {schema.package}: found {found or 'none'}, "
+            f"expected {schema.head} ({schema.package} {version(schema.package)}); {mend}"
         )
 
     def _sound(self, schema: Schema) -> bool:
