@@ -35,7 +35,7 @@ def test_a_corpus_is_found_by_name_packed_or_not_and_by_path(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("help-multi", "'harness data build help-multi'; --data names another folder"),
+        ("help-multi", "'harness data build help-multi --data {}'; --data names another folder"),
         ("help-de-e", "no corpus 'help-de-e' (did you mean 'help-de-en'?); --data names"),
         ("mine", "no corpus 'mine' (known: "),
         ("mine.tsv", "mine.tsv: cannot be read (No such file or directory); name a file"),
@@ -46,7 +46,7 @@ def test_a_corpus_that_is_not_there_is_one_line_with_a_remedy(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         data_sha(options(name), tmp_path)
-    assert message in str(error.value)
+    assert message.format(tmp_path) in str(error.value)
     assert str(error.value).startswith(("data.corpus: ", "mine.tsv: "))
     assert "\n" not in str(error.value)
 
