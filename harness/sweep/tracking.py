@@ -16,6 +16,8 @@ from zipfile import BadZipFile
 
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # MLflow looks for git and warns without it
+# A server that fails is asked again for half a minute, and then by another worker; not for four.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")
 
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag

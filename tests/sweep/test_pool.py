@@ -1,9 +1,14 @@
 """A command and its workers: what fails for all ends with one line, what is stopped is free."""
 
+import json
 import logging
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -72,6 +77,58 @@ def test_a_store_that_fails_after_every_claim_ends_the_run_with_one_line(place: 
     assert said.startswith("mlflow.db: No space left on device; put that right, then give the same")
     assert ends(place) == ["released"] * 3
     assert place.left_open() == []
+
+
+@contextmanager
+def failing_server() -> Iterator[str]:
+    """The address of a tracker that knows its experiment and fails at every run."""
+    known = {"experiment_id": "1", "name": "tough", "lifecycle_stage": "active"}
+    answers: dict[str, tuple[int, dict[str, Any]]] = {
+        "get-by-name": (200, {"experiment": known}),
+        "get": (200, {"experiment": known}),
+        "search": (200, {}),
+        "create": (500, {"error_code": "INTERNAL_ERROR", "message": "out of order"}),
+    }
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            code, said = answers[self.path.partition("?")[0].rpartition("/")[2]]
+            body = json.dumps(said).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *words: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_tracker_that_answers_500_after_every_claim_ends_the_run_with_one_line(
+    place: Workplace,
+) -> None:
+    with failing_server() as address:
+        place.study(
+            seeds=1,
+            before="import os\n"
+            f"os.environ['MLFLOW_TRACKING_URI'] = '{address}'\n"
+            "os.environ['MLFLOW_HTTP_REQUEST_MAX_RETRIES'] = '0'",
+        )
+        said = one_line(place.call("run", "--workers", "1", code=1))
+    assert said.startswith(
+        f"ledger or tracker: API request to {address}/api/2.0/mlflow/runs/create"
+    )
+    assert "500" in said
+    assert said.endswith("give the same command again: what is finished is kept")
+    assert ends(place) == ["released"] * 3
 
 
 def test_a_corpus_edited_under_its_run_ends_it_with_one_line(place: Workplace) -> None:
