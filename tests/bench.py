@@ -15,9 +15,9 @@ from harness.data.batches import TrainingBatches
 from harness.sweep.study import ROOT
 from harness.training.config import Config, parse, read_toml, with_value
 from harness.training.curves import Curves
-from harness.training.divergence import Detector
 from harness.training.module import cross_entropy
 from harness.training.optim import optimizer
+from harness.training.outcome import Detector
 from harness.training.probes import GradientProbe
 from harness.training.train import _task, build, train
 

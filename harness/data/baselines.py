@@ -1,49 +1,84 @@
 """What can be had without depth: losses in nats per token of frequency tables. numpy only."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.data.arrays import IGNORE, Array, Arrays, Task
 
 UNIGRAM_COUNT, BIGRAM_COUNT = 1.0, 0.1  # added to every count
 
-
-def losses(task: Task, size: int) -> tuple[float, float]:
-    """(baseline, reference) on the validation tokens.
-
-    Baseline: unigram or position-unigram frequencies, whichever is lower: the best without input.
-    Reference: a bigram table, which reads the true token before each target.
-    """
-    sample, valid, words = task.sample(), task.valid(size), task.vocabularies[1]
-    unigram = _loss(sample, valid, words, UNIGRAM_COUNT, lambda a: np.zeros_like(a.targets_BT))
-    position = _loss(
-        sample,
-        valid,
-        words,
-        UNIGRAM_COUNT,
-        lambda a: np.broadcast_to(np.arange(a.targets_BT.shape[1]), a.targets_BT.shape),
-    )
-    bigram = _loss(sample, valid, words, BIGRAM_COUNT, lambda a: a.previous_BT)
-    return min(unigram, position), bigram
+Condition = Callable[[Arrays], Array]  # a number for each target: what its frequencies depend on
 
 
-def _loss(sample: Arrays, valid: list[Arrays], words: int, added: float, condition) -> float:  # type: ignore[no-untyped-def]
-    """Cross-entropy of the table p(target | condition) counted in `sample`, on `valid`.
+class Frequencies:
+    """p(target | condition) as counted in training targets, with `added` for every target.
 
     The table is sparse: a bigram table of 32,000 words would take 8 GB.
     """
-    given, target = _pairs(sample, condition)
-    seen, counts = np.unique(given * words + target, return_counts=True)
-    of_given = np.bincount(given)
-    given, target = (
-        np.concatenate(x) for x in zip(*(_pairs(a, condition) for a in valid), strict=True)
-    )
-    asked = given * words + target
-    at = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
-    count = np.where(seen[at] == asked, counts[at], 0)
-    total = np.where(given < len(of_given), of_given[given.clip(max=len(of_given) - 1)], 0)
-    return float(-np.log((count + added) / (total + added * words)).mean())
+
+    def __init__(self, sample: Arrays, words: int, added: float, condition: Condition) -> None:
+        self._words, self._added, self._condition = words, added, condition
+        given, target = self._pairs(sample)
+        self._seen, self._counts = np.unique(given * words + target, return_counts=True)
+        self._of_given = np.bincount(given)
+
+    def losses(self, arrays: Arrays, smoothing: float = 0.0) -> NDArray[np.float64]:
+        """-log p of each target that counts, in nats. With label smoothing, of the distribution
+        that is best under that objective: (1 - smoothing) p, and the rest uniform."""
+        given, target = self._pairs(arrays)
+        asked = given * self._words + target
+        at = np.searchsorted(self._seen, asked).clip(max=len(self._seen) - 1)
+        count = np.where(self._seen[at] == asked, self._counts[at], 0)
+        known = given < len(self._of_given)
+        total = np.where(known, self._of_given[given.clip(max=len(self._of_given) - 1)], 0)
+        p = (count + self._added) / (total + self._added * self._words)
+        if smoothing:
+            p = (1 - smoothing) * p + smoothing / self._words
+        return -np.log(p)
+
+    def _pairs(self, arrays: Arrays) -> tuple[Array, Array]:
+        kept = arrays.targets_BT != IGNORE
+        return self._condition(arrays)[kept], arrays.targets_BT[kept]
 
 
-def _pairs(arrays: Arrays, condition) -> tuple[Array, Array]:  # type: ignore[no-untyped-def]
-    kept = arrays.targets_BT != IGNORE
-    return condition(arrays)[kept], arrays.targets_BT[kept]
+class Baselines(NamedTuple):
+    """Losses on the validation tokens, and the table that has the first of them.
+
+    `loss`: unigram or position-unigram frequencies, whichever is lower: the best without input.
+    `unigram`: a model that tells no positions apart either.
+    `reference`: a bigram table, which reads the true token before each target.
+    """
+
+    loss: float
+    unigram: float
+    reference: float
+    table: Frequencies
+
+
+def baselines(task: Task, size: int) -> Baselines:
+    """The baselines of a task; `size` is what `train.batch` counts."""
+    sample, valid, words = task.sample(), task.valid(size), task.vocabularies[1]
+
+    def loss(table: Frequencies) -> float:
+        return float(np.concatenate([table.losses(arrays) for arrays in valid]).mean())
+
+    blind = [Frequencies(sample, words, UNIGRAM_COUNT, each) for each in (_nothing, _position)]
+    found = [loss(table) for table in blind]
+    best = blind[found.index(min(found))]
+    bigram = Frequencies(sample, words, BIGRAM_COUNT, _previous)
+    return Baselines(min(found), found[0], loss(bigram), best)
+
+
+def _nothing(arrays: Arrays) -> Array:
+    return np.zeros_like(arrays.targets_BT)
+
+
+def _position(arrays: Arrays) -> Array:
+    return np.broadcast_to(np.arange(arrays.targets_BT.shape[1]), arrays.targets_BT.shape)
+
+
+def _previous(arrays: Arrays) -> Array:
+    return arrays.previous_BT

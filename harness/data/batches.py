@@ -1,5 +1,6 @@
 """Arrays as torch batches, in an order that depends on the seed alone."""
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -7,11 +8,16 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from harness.data.arrays import IGNORE, PAD, Arrays, Task
+from harness.data.baselines import Frequencies
 from harness.data.ranks import ALONE, Ranks
 
 
 class Batch(NamedTuple):
-    """B sequences, T targets, S source tokens. Masks are True at tokens, None where all are."""
+    """B sequences, T targets, S source tokens. Masks are True at tokens, None where all are.
+
+    Of a training batch: `weight` is its share of the targets of its step, times the batches of the
+    step; `plateau` is what the best predictor without input has on its targets, nats in all.
+    """
 
     inputs_BT: Tensor
     targets_BT: Tensor
@@ -19,6 +25,8 @@ class Batch(NamedTuple):
     source_BS: Tensor | None
     source_mask_BS: Tensor | None
     group: str = ""
+    weight: float = 1.0
+    plateau: float = 0.0
 
     @property
     def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -48,21 +56,49 @@ def as_batch(arrays: Arrays) -> Batch:
 
 
 class TrainingBatches(Dataset[Batch]):
-    """A rank's share of the first `batches` training batches of a seed: it takes its turn, so that
-    the first n of all ranks are the first n times as many of one process. They divide `batches`."""
+    """A rank's share of the first training batches of a seed: it takes its turn, so that the first
+    n of all ranks are the first n times as many of one process.
+
+    A step has `accumulation` batches, which the number of ranks divides, and there are `steps`.
+    `table` and `smoothing` say what a batch's plateau is.
+    """
 
     def __init__(
-        self, task: Task, seed: int, size: int, batches: int, ranks: Ranks = ALONE
+        self,
+        task: Task,
+        seed: int,
+        size: int,
+        steps: int,
+        *,
+        accumulation: int = 1,
+        ranks: Ranks = ALONE,
+        table: Frequencies | None = None,
+        smoothing: float = 0.0,
     ) -> None:
-        self.task, self.seed, self.size, self.batches = task, seed, size, batches
-        self.ranks = ranks
+        self.task, self.seed, self.size, self.steps = task, seed, size, steps
+        self.accumulation, self.ranks = accumulation, ranks
+        self.table, self.smoothing = table, smoothing
+        # The batches of a step are asked for one after the other, and weighed against each other.
+        self._step = lru_cache(maxsize=1)(self._drawn)
 
     def __len__(self) -> int:
-        return self.batches // self.ranks.count
+        return self.steps * self.accumulation // self.ranks.count
 
     def __getitem__(self, index: int) -> Batch:
-        turn = index * self.ranks.count + self.ranks.rank
-        return as_batch(self.task.train(self.seed, turn, self.size))
+        step, turn = divmod(index * self.ranks.count + self.ranks.rank, self.accumulation)
+        batches = self._step(step)
+        targets = [int((arrays.targets_BT != IGNORE).sum()) for arrays in batches]
+        return as_batch(batches[turn])._replace(
+            weight=targets[turn] * self.accumulation / sum(targets),
+            plateau=self._plateau(batches[turn]),
+        )
+
+    def _drawn(self, step: int) -> list[Arrays]:
+        turns = range(step * self.accumulation, (step + 1) * self.accumulation)
+        return [self.task.train(self.seed, turn, self.size) for turn in turns]
+
+    def _plateau(self, arrays: Arrays) -> float:
+        return 0.0 if self.table is None else float(self.table.losses(arrays, self.smoothing).sum())
 
 
 def mask(tokens: Tensor | None) -> Tensor | None:

@@ -1,1 +1,1 @@
-"""From a config to a record: the Lightning module, its probes, and the detector of divergence."""
+"""From a config to a record: the Lightning module, its probes, and what becomes of it."""

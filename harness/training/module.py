@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
 import torch
@@ -18,8 +18,16 @@ from harness.training.config import Optim
 from harness.training.optim import optimizer, rate_factor
 
 
+class StepLoss(NamedTuple):
+    """Nats per token over the targets of a step's batches on all ranks, unsmoothed."""
+
+    loss: float
+    excess: float  # over the best predictor without input, on the same targets
+
+
 class LanguageModule(L.LightningModule):
-    """Trains on label-smoothed cross-entropy; `nats` sums the unsmoothed loss of the present step.
+    """Trains on label-smoothed cross-entropy; `said` gathers the unsmoothed loss of the present
+    step. Batches of a step count by their targets: its gradient is the mean over all of these.
 
     Letters: B sequences, T targets, V vocabulary.
     """
@@ -27,25 +35,41 @@ class LanguageModule(L.LightningModule):
     def __init__(self, model: Transformer, options: Optim, ranks: Ranks = ALONE) -> None:
         super().__init__()
         self.model, self.options, self.ranks = model, options, ranks
-        # (sum of losses, targets) of each batch of a step
-        self.nats: list[tuple[Tensor, Tensor]] = []
+        # (sum of losses, targets, sum of the plateau's losses) of each batch of a step
+        self.said: list[tuple[Tensor, Tensor, float]] = []
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         logits_BTV, targets_BT = self.model(*batch.model_inputs), batch.targets_BT
         loss = cross_entropy(logits_BTV, targets_BT)
         targets = (targets_BT != IGNORE).sum()
-        self.nats.append((loss.detach() * targets, targets))
-        if self.options.label_smoothing == 0.0:
-            return loss
-        return cross_entropy(logits_BTV, targets_BT, self.options.label_smoothing)
+        self.said.append((loss.detach() * targets, targets, batch.plateau))
+        if self.options.label_smoothing:
+            loss = cross_entropy(logits_BTV, targets_BT, self.options.label_smoothing)
+        return loss if batch.weight == 1.0 else batch.weight * loss
 
-    def take_step_loss(self) -> float:
-        """Mean loss over the targets of a step's batches on all ranks, nats per token; the next
-        step begins."""
-        sums, counts = zip(*self.nats, strict=True)
-        self.nats.clear()
+    def take_step_loss(self) -> StepLoss:
+        """The loss of the step's batches; the next step begins."""
+        said, self.said = self.said, []
+        return self._over_ranks(said)
+
+    @torch.no_grad()
+    def loss_after(self, batch: Batch) -> StepLoss:
+        """The loss of a batch with the present weights, in evaluation mode; of several ranks, over
+        the batches of all of them."""
+        training = self.model.training
+        self.model.eval()
+        with self.trainer.precision_plugin.forward_context():
+            loss = cross_entropy(self.model(*batch.model_inputs), batch.targets_BT)
+        self.model.train(training)
+        targets = (batch.targets_BT != IGNORE).sum()
+        return self._over_ranks([(loss * targets, targets, batch.plateau)])
+
+    def _over_ranks(self, said: list[tuple[Tensor, Tensor, float]]) -> StepLoss:
+        sums, counts, plateaus = zip(*said, strict=True)
         nats, targets = (self.ranks.summed(torch.stack(x).sum()) for x in (sums, counts))
-        return float(nats / targets)
+        plateau = self.ranks.summed(torch.tensor(sum(plateaus), dtype=torch.float64))
+        loss = float(nats / targets)
+        return StepLoss(loss, loss - float(plateau) / int(targets))
 
     def configure_optimizers(self) -> dict[str, Any]:
         # Mixed precision does not clip what is stepped by one fused kernel, nor does a scaler.

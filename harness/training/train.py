@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from harness.data import tasks
 from harness.data.arrays import Task
-from harness.data.baselines import losses as baseline_losses
+from harness.data.baselines import Baselines, baselines
 from harness.data.batches import TrainingBatches, as_batch
 from harness.data.ranks import ALONE, Ranks
 from harness.data.translation.task import Parallel
@@ -22,8 +22,8 @@ from harness.model.initialise import calibrate, initialise
 from harness.model.transformer import Transformer
 from harness.training.config import PROTOCOL, Config
 from harness.training.curves import Curves
-from harness.training.divergence import Detector
 from harness.training.module import LanguageModule
+from harness.training.outcome import Detector
 from harness.training.probes import (
     Clock,
     GradientProbe,
@@ -86,7 +86,7 @@ def train(
     `log` is told each step's scalars as they come. Divergence and stalling are outcomes, no errors.
     """
     log = log or (lambda step, scalars: None)
-    task, baseline, reference = _task(config, data)
+    task, known = _task(config, data)
     # Dropout; apart by a large prime, for CPUs read no more than 32 bits.
     torch.manual_seed(config.seed + 1_000_003 * ranks.rank)
     model = build(config, task.vocabularies)
@@ -96,10 +96,11 @@ def train(
     module = LanguageModule(model, rates, ranks)
     valid = [as_batch(arrays) for arrays in task.valid(config.train.batch)]
     curves = Curves()
-    detector = Detector(baseline, scaled=config.train.precision == "16-mixed")
+    scaled = config.train.precision == "16-mixed"
+    detector = Detector(known.loss, known.unigram - known.loss, scaled)
     clock, stream, initial = Clock(), StreamProbe(), InitProbe()
     update = UpdateProbe(valid[0], config.probe.update_steps, curves, log)
-    validation = ValidationProbe(valid, config.train.validate_every, curves, log)
+    validation = ValidationProbe(valid, config.train.validate_every, detector, curves, log)
     skips = SkipProbe(validation, curves)
     probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, update]
     if config.train.average > 1:
@@ -108,14 +109,22 @@ def train(
     translation = TranslationProbe(task, validation, log) if isinstance(task, Parallel) else None
     if translation and not drawn:
         probes.append(translation)
-    count = max(1, config.train.steps) * config.train.accumulation
-    batches = Counted(task, config.seed, config.train.batch, count, ranks)
+    batches = Counted(
+        task,
+        config.seed,
+        config.train.batch,
+        max(1, config.train.steps),
+        accumulation=config.train.accumulation,
+        ranks=ranks,
+        table=known.table,
+        smoothing=config.optim.label_smoothing,
+    )
     _reset_peak_memory()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="lightning")  # advice on settings that are chosen
         trainer = trainer_for(config, probes, log_every, ranks)
         trainer.fit(module, DataLoader(batches, batch_size=None))
-    outcome = _outcome(detector, validation, trainer.global_step)
+    outcome = _outcome(detector, validation)
     outcome["last_loss"] = _last_loss(outcome, curves)
     if outcome["outcome"] != "diverged":
         scores = translation.scores if translation else {}
@@ -125,8 +134,8 @@ def train(
     device = trainer.strategy.root_device  # the module itself is back on the CPU
     record = {
         **outcome,
-        "baseline_loss": baseline,
-        "reference_loss": reference,
+        "baseline_loss": known.loss,
+        "reference_loss": known.reference,
         **_gradient_columns(curves, stream, config),
         **(_initial_columns(curves, initial) if drawn else {}),
         "update_norm": None if drawn else update.update_norm,
@@ -154,8 +163,8 @@ def train(
 class Counted(TrainingBatches):
     """Training batches that remember their shapes, for the cost of a run."""
 
-    def __init__(self, task: Task, seed: int, size: int, batches: int, ranks: Ranks) -> None:
-        super().__init__(task, seed, size, batches, ranks)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.targets, self.shapes = 0, dict[tuple[int, int, int], int]()
 
     def __getitem__(self, index: int):
@@ -175,24 +184,17 @@ class Counted(TrainingBatches):
         return targets, flops
 
 
-def _outcome(detector: Detector, validation: ValidationProbe, steps: int) -> dict[str, Any]:
-    divergence = detector.close()
+def _outcome(detector: Detector, validation: ValidationProbe) -> dict[str, Any]:
     final = validation.final
-    if not divergence and not math.isfinite(final["loss"]):  # the last step broke the weights
-        reason, step = "loss_nonfinite", steps - 1
-    elif divergence:
-        reason, step = divergence.reason, divergence.step
-    else:
-        stalled = final["loss"] >= detector.baseline - detector.margin
-        return {
-            "outcome": "stalled" if stalled else "trained",
-            "reason": "no_progress" if stalled else None,
-            "diverged_at": None,
-            "final_loss": final["loss"],
-            "best_loss": min(x for x in validation.losses if math.isfinite(x)),
-            **{f"metric_{name}": value for name, value in final.items() if name != "loss"},
-        }
-    return {"outcome": "diverged", "reason": reason, "diverged_at": step}
+    found = detector.outcome(final.get("loss", math.nan))._asdict()
+    if detector.verdict:
+        return found
+    return {
+        **found,
+        "final_loss": final["loss"],
+        "best_loss": min(validation.losses),
+        **{f"metric_{name}": value for name, value in final.items() if name != "loss"},
+    }
 
 
 def _last_loss(outcome: dict[str, Any], curves: Curves) -> float | None:
@@ -239,17 +241,15 @@ def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
     return columns | {"branch_variance_cross": initial.cross}
 
 
-def _task(config: Config, data: Path) -> tuple[Task, float, float]:
+def _task(config: Config, data: Path) -> tuple[Task, Baselines]:
     return _load(config.data, data, config.model.family, config.train.length, config.train.batch)
 
 
 @lru_cache(maxsize=4)
-def _load(
-    options: Any, data: Path, family: str, length: int, batch: int
-) -> tuple[Task, float, float]:
+def _load(options: Any, data: Path, family: str, length: int, batch: int) -> tuple[Task, Baselines]:
     """A worker serves many cells of one corpus."""
     task = tasks.load(options, data, family, length)
-    return task, *baseline_losses(task, batch)
+    return task, baselines(task, batch)
 
 
 def now() -> str:

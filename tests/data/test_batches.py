@@ -1,9 +1,11 @@
 """Arrays as torch batches: masks, counts of targets, and an order that the seed alone decides."""
 
 import numpy as np
+import pytest
 import torch
 
 from harness.data.arrays import IGNORE, PAD, Arrays
+from harness.data.baselines import baselines
 from harness.data.batches import TrainingBatches, as_batch
 from harness.data.ranks import ALONE, Ranks
 from harness.data.synthetic import Pairs, Reverse
@@ -55,7 +57,7 @@ def test_a_batch_moves_whole_and_what_is_absent_stays_absent() -> None:
 
 def test_training_batches_are_the_tasks_in_the_order_of_their_index() -> None:
     task = Pairs(Reverse(name="reverse"), "encoder_decoder", 8)
-    batches = TrainingBatches(task, seed=3, size=5, batches=4)
+    batches = TrainingBatches(task, seed=3, size=5, steps=4)
     assert len(batches) == 4
     for index in (2, 0, 3):
         expected = task.train(3, index, 5)
@@ -71,7 +73,7 @@ def test_ranks_share_the_batches_of_each_step() -> None:
 
     def batches(ranks: Ranks, step: int) -> list[str]:
         """Those of a step, as they come."""
-        own = TrainingBatches(task, 3, 5, steps * accumulation, ranks)
+        own = TrainingBatches(task, 3, 5, steps, accumulation=accumulation, ranks=ranks)
         share = accumulation // ranks.count
         assert len(own) == steps * share
         return [str(own[step * share + i].targets_BT.tolist()) for i in range(share)]
@@ -82,6 +84,32 @@ def test_ranks_share_the_batches_of_each_step() -> None:
             in_turn = [batch for turn in zip(*shared, strict=True) for batch in turn]
             assert in_turn == batches(ALONE, step)
             assert len(set(in_turn)) == accumulation
+
+
+@pytest.mark.parametrize("ranks", [ALONE, Ranks(1, 2)])
+def test_a_batch_weighs_as_much_as_it_has_of_the_targets_of_its_step(ranks: Ranks) -> None:
+    task = Pairs(Reverse(name="reverse"), "encoder_decoder", 8)
+    batches = TrainingBatches(task, 3, 5, 3, accumulation=4, ranks=ranks)
+    for index in range(len(batches)):
+        turn = index * ranks.count + ranks.rank
+        step = [as_batch(task.train(3, turn // 4 * 4 + i, 5)).targets for i in range(4)]
+        assert len(set(step)) > 1
+        assert batches[index].weight == pytest.approx(4 * step[turn % 4] / sum(step), rel=1e-15)
+
+
+def test_a_batch_of_a_step_of_its_own_weighs_one() -> None:
+    batches = TrainingBatches(Pairs(Reverse(name="reverse"), "encoder_decoder", 8), 3, 5, 3)
+    assert [batches[i].weight for i in range(3)] == [1.0] * 3
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_batch_knows_what_the_best_blind_table_has_on_its_targets(smoothing: float) -> None:
+    task = Pairs(Reverse(name="reverse"), "encoder_decoder", 8)
+    table = baselines(task, 5).table
+    batches = TrainingBatches(task, 3, 5, 3, table=table, smoothing=smoothing)
+    expected = [float(table.losses(task.train(3, i, 5), smoothing).sum()) for i in range(3)]
+    assert [batches[i].plateau for i in range(3)] == expected
+    assert len(set(expected)) == 3
 
 
 def test_one_process_speaks_to_itself() -> None:

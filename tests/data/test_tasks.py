@@ -71,7 +71,7 @@ def test_tasks_load_and_count_without_torch(tmp_path: Path) -> None:
         "    options = TASKS[name](name=name)\n"
         "    task = load(options, Path('.'), FAMILIES[name][0], 12)\n"
         "    task.train(0, 0, 2), data_sha(options, Path('.'))\n"
-        "    baselines.losses(task, 16)\n"
+        "    baselines.baselines(task, 16)\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run(

@@ -12,7 +12,10 @@ import torch
 
 import harness.training.module
 import harness.training.train
+from harness.data.arrays import IGNORE
+from harness.data.baselines import Frequencies
 from harness.training.config import Config, parse
+from harness.training.module import LanguageModule
 
 torch.set_num_threads(1)
 
@@ -73,28 +76,54 @@ def models(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Writes the loss of every training batch and the validation loss; gradients stay as they are,
-    times a factor. A training loss is a number a step, or one for each of its batches."""
+    """Writes the loss of every training batch, of the last one after the last step (`closing`, else
+    that before it) and of each validation, the last of `valid` again and again; gradients stay as
+    they are, times a factor. A training loss is a number a step, or one for each of its batches.
+    With `plateau` every batch's is that, whatever its targets."""
 
     def write(
         losses: Sequence[float | Sequence[float]],
         *,
         accumulation: int = 1,
-        valid: float | None = None,
+        valid: float | Sequence[float] | None = None,
+        closing: float | None = None,
+        plateau: float | None = None,
         factors: Mapping[int, float] | None = None,
     ) -> None:
-        true = harness.training.module.cross_entropy
-        calls = itertools.count()
+        true, calls = harness.training.module.cross_entropy, itertools.count()
+        told = [valid] if isinstance(valid, float) else [*(valid or ())]
+        validating: list[float] = []
+        end = losses[-1] if closing is None else closing
 
         def scripted(logits: Any, targets: Any, smoothing: float = 0.0) -> Any:
             loss = true(logits, targets, smoothing)
             if not torch.is_grad_enabled():
-                return loss if valid is None else torch.full_like(loss, valid)
+                return torch.full_like(loss, validating[0]) if validating else loss
             step, batch = divmod(next(calls), accumulation)
             value = losses[step]
             told = value if isinstance(value, float) else value[batch]
             return (factors or {}).get(step, 1.0) * (loss - loss.detach()) + told
 
+        def as_scripted(method: str, losses: Callable[[], list[float]]) -> None:
+            true_method = getattr(LanguageModule, method)
+
+            def call(*arguments: Any) -> Any:
+                validating[:] = losses()
+                found = true_method(*arguments)
+                validating.clear()
+                return found
+
+            monkeypatch.setattr(LanguageModule, method, call)
+
+        as_scripted("loss_after", lambda: [end if isinstance(end, float) else end[-1]])
+        as_scripted("evaluate", lambda: [told.pop(0) if len(told) > 1 else told[0]] if told else [])
         monkeypatch.setattr(harness.training.module, "cross_entropy", scripted)
+        if plateau is not None:
+            flat = lambda _, arrays, smoothing=0.0: np.full(  # noqa: E731
+                int((arrays.targets_BT != IGNORE).sum()), plateau
+            )
+            monkeypatch.setattr(Frequencies, "losses", flat)
+            uncached = harness.training.train._load.__wrapped__
+            monkeypatch.setattr(harness.training.train, "_load", uncached)
 
     return write

@@ -38,12 +38,13 @@ def first_batches(c: Config, folder: Path = HERE) -> list[Batch]:
 def drawn(c: Config, folder: Path = HERE) -> Any:
     """The config's initial model in float64, with the gradient of its first step's batches."""
     model = build(c, vocabularies(c, folder)).double()
-    for batch in first_batches(c, folder):
+    batches = first_batches(c, folder)
+    targets = sum(batch.targets for batch in batches)
+    for batch in batches:
         logits_BTV = model(*batch.model_inputs)
         kept_BT = batch.targets_BT != -100
         log_p_NV = logits_BTV[kept_BT].log_softmax(-1)
-        loss = -log_p_NV.gather(1, batch.targets_BT[kept_BT][:, None]).mean()
-        (loss / c.train.accumulation).backward()
+        (-log_p_NV.gather(1, batch.targets_BT[kept_BT][:, None]).sum() / targets).backward()
     return model
 
 

@@ -11,9 +11,10 @@ import torch
 
 from harness.data import tasks
 from harness.data.arrays import PAD, Arrays
+from harness.data.batches import as_batch
 from harness.training.config import Config
 from harness.training.module import cross_entropy
-from harness.training.train import train
+from harness.training.train import build, train
 
 HERE = Path()
 PAIR = {"model.family": "encoder_decoder"}
@@ -157,3 +158,27 @@ def test_validation_runs_in_the_precision_of_training(
             sums[mixed] -= float(logits.log_softmax(-1).gather(1, targets[:, None]).sum())
     assert record["final_loss"] == pytest.approx(sums[True] / count, rel=1e-6)
     assert record["final_loss"] != pytest.approx(sums[False] / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_two_batches_of_unequal_lengths_have_the_gradient_of_all_their_targets(
+    smoothing: float, config: Callable[..., Config], models: list[Any]
+) -> None:
+    changes = {"model.family": "encoder_decoder", "train.accumulation": 2, "train.steps": 1}
+    changes |= {"optim.name": "sgd", "optim.lr": 1.0, "optim.label_smoothing": smoothing}
+    c = config(changes)
+    train(c, HERE)
+    task = tasks.load(c.data, HERE, c.model.family, c.train.length)
+    again = build(c, task.vocabularies)
+    batches = [as_batch(task.train(c.seed, i, c.train.batch)) for i in range(2)]
+    assert batches[0].targets != batches[1].targets
+    total = torch.stack(
+        [
+            b.targets * cross_entropy(again(*b.model_inputs), b.targets_BT, smoothing)
+            for b in batches
+        ]
+    ).sum()
+    (total / sum(b.targets for b in batches)).backward()
+    for trained, drawn in zip(models[0].parameters(), again.parameters(), strict=True):
+        step = (drawn - trained).detach()
+        assert torch.allclose(step, drawn.grad, rtol=0, atol=1e-6)

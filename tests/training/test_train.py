@@ -14,7 +14,7 @@ import torch
 
 import harness.training.train
 from harness.data import tasks
-from harness.data.baselines import losses as baseline_losses
+from harness.data.baselines import baselines
 from harness.data.batches import as_batch
 from harness.model.initialise import calibrate
 from harness.schemes import all_schemes
@@ -143,8 +143,8 @@ def test_a_record_holds_every_column_that_training_decides(
     record, _ = train(c, HERE)
     assert set(record) == TRAINED | more
     task = tasks.load(c.data, HERE, c.model.family, c.train.length)
-    losses = baseline_losses(task, c.train.batch)
-    assert (record["baseline_loss"], record["reference_loss"]) == losses
+    known = baselines(task, c.train.batch)
+    assert (record["baseline_loss"], record["reference_loss"]) == (known.loss, known.reference)
     assert (record["data_sha"], record["protocol"]) == (task.sha, PROTOCOL)
     assert (record["torch"], record["device"]) == (torch.__version__, "cpu")
     assert (record["threads"], record["precision"]) == (1, "32-true")

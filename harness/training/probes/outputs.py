@@ -22,6 +22,7 @@ from harness.data.translation.task import Parallel
 from harness.model.decoding import decode
 from harness.training.curves import Curves
 from harness.training.module import LanguageModule
+from harness.training.outcome import Detector
 
 IDLE_NATS = 0.01  # a block whose removal costs less does nothing that counts
 
@@ -77,10 +78,14 @@ class UpdateProbe(L.Callback):
 
 
 class ValidationProbe(L.Callback):
-    """Validation loss every so many steps, and at the end of a run that has not diverged."""
+    """Validation loss every so many steps, and at the end of a run that has not diverged; told to
+    the detector."""
 
-    def __init__(self, batches: list[Batch], every: int, curves: Curves, log: Log) -> None:
-        self.batches, self.every, self.curves, self.tell = batches, every, curves, log
+    def __init__(
+        self, batches: list[Batch], every: int, detector: Detector, curves: Curves, log: Log
+    ) -> None:
+        self.batches, self.every, self.detector = batches, every, detector
+        self.curves, self.tell = curves, log
         self.losses: list[float] = []
         self.final: dict[str, float] = {}
         self._step = 0
@@ -95,6 +100,8 @@ class ValidationProbe(L.Callback):
         self.losses.append(self.final["loss"])
         self.curves.add("loss/valid", step, self.final["loss"])
         self.tell(step, {"loss/valid": self.final["loss"]})
+        if self.detector.validated(self.final["loss"]):
+            trainer.should_stop = True
 
     def measure(self, module: LanguageModule) -> dict[str, float]:
         """Evaluates; before each batch the run may be told to end."""

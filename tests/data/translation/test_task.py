@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.data.arrays import BOS, EOS, IGNORE, PAD, Array, Arrays
-from harness.data.baselines import losses
+from harness.data.baselines import baselines
 from harness.data.translation import task as module
 from harness.data.translation.options import Translation
 from harness.data.translation.task import TEST_TOKENS, Parallel, load_parallel
@@ -302,7 +302,7 @@ def test_baselines_count_no_padding(tmp_path: Path) -> None:
     total, size = sum(counts.values()), task.vocabularies[1]
     said = [t for a in task.valid(BUDGET) for _, target in rows(a) for t in target]
     unigram = -np.mean([np.log((counts[t] + 1) / (total + size)) for t in said])
-    baseline, reference = losses(task, BUDGET)
+    baseline, _, reference, _ = baselines(task, BUDGET)
     assert reference < baseline <= unigram + 1e-9
 
 

@@ -1,0 +1,148 @@
+"""What became of a run: trained, stalled or diverged, why, and from which step on. Floats in, a
+verdict out."""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+MARGIN = 0.05  # nats per token: closer to the plateau is at it
+LEAP = 0.5  # nats per token: more than any noise
+PATIENCE = 50  # consecutive steps
+CLOSING = 10  # consecutive steps that end a run
+SMOOTHING = 9  # losses in a median
+SKIPS = 20  # steps in a row that a gradient scaler drops
+# Its square leaves float32, and float32 clipping then zeroes the step silently.
+LARGEST_NORM = 1.8e19
+
+
+@dataclass(frozen=True)
+class Divergence:
+    reason: str  # loss_nonfinite, grad_nonfinite, blowup
+    step: int  # 0-based optimizer step at which it began
+
+
+class Outcome(NamedTuple):
+    outcome: str  # trained, stalled, diverged
+    reason: str | None = None  # of a stall: no_progress, collapsed, overfitted
+    diverged_at: int | None = None
+
+
+@dataclass
+class Detector:
+    """Watches a run's excess: its training loss (nats per token, unsmoothed) minus that of the best
+    predictor without input on the same targets. A model that reads nothing is at the plateau, from
+    0 up to `width`, where it tells no positions apart either.
+
+    With m the median of the last 9: a run has learned once m < -0.05. It blows up
+
+    - where after that m is 0.05 above the plateau, or at any time its loss above twice the larger
+      of `baseline` and its first loss, for 50 consecutive steps;
+    - where it ends so: for at least 10 steps m is 0.05 above the plateau after it had learned, or
+      0.5 above the plateau and the lowest m without that; or where the loss after the last step
+      is 0.5 above both.
+
+    Shorter stretches are spikes. `scaled`: a gradient scaler drops non-finite steps by design, so
+    that only 20 of them in a row count.
+    """
+
+    baseline: float
+    width: float = 0.0
+    scaled: bool = False
+    learned: bool = False
+    spikes: int = 0
+    skipped: int = 0
+    verdict: Divergence | None = None
+    m: float = math.inf
+    _lowest: float = math.inf
+    _ceiling: float = math.nan
+    _step: int = -1
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHING))
+    _high: list[int] = field(default_factory=list)  # steps of the present stretch
+    _grave: int = 0  # its last steps in a row that are no matter of patience
+    _dropped: list[int] = field(default_factory=list)  # steps in a row that the scaler dropped
+
+    def observe(self, step: int, excess: float, gradient_norm: float) -> Divergence | None:
+        """One optimizer step: its excess and the float64 norm of its gradient before clipping."""
+        if self.verdict:
+            return self.verdict
+        self._step = step
+        if not math.isfinite(excess):
+            self.verdict = Divergence("loss_nonfinite", step)
+        elif not gradient_norm <= LARGEST_NORM:  # also true of NaN
+            self._drop(step)
+        else:
+            self._dropped = []
+        if not self.verdict:
+            self._watch(step, excess)
+        return self.verdict
+
+    def validated(self, loss: float) -> Divergence | None:
+        """A validation loss: one that is not finite is the doing of the latest step."""
+        if not self.verdict and not math.isfinite(loss):
+            self.verdict = Divergence("loss_nonfinite", self._step)
+        return self.verdict
+
+    def close(self, excess: float) -> Divergence | None:
+        """The run has ended; `excess` is that of its last batch after the last step."""
+        if self.verdict or self.validated(excess):
+            return self.verdict
+        if len(self._high) >= CLOSING:
+            self.verdict = Divergence("blowup", self._high[0])
+        elif excess > self._floor + LEAP:
+            self.verdict = Divergence("blowup", min([*self._high[:1], self._last_rise()]))
+        else:
+            self.spikes += bool(self._high)
+        return self.verdict
+
+    def outcome(self, final: float) -> Outcome:
+        """What became of a run that has been closed, by its last validation loss."""
+        if self.verdict:
+            return Outcome("diverged", self.verdict.reason, self.verdict.step)
+        excess = final - self.baseline
+        if excess < -MARGIN:
+            return Outcome("trained")
+        if self.learned and self.m >= -MARGIN:
+            return Outcome("stalled", "collapsed")
+        # What training gained and validation did not.
+        overfitted = self.learned and excess > self.m + MARGIN
+        return Outcome("stalled", "overfitted" if overfitted else "no_progress")
+
+    @property
+    def _floor(self) -> float:
+        """The top of the plateau, or the lowest m of a run that has not come down to it."""
+        return max(self.width, self._lowest)
+
+    def _last_rise(self) -> int:
+        """The first of the latest steps in a row whose loss was as high as the end."""
+        steps = self._step + 1
+        for excess in reversed(self._recent):
+            if excess <= self._floor + LEAP:
+                break
+            steps -= 1
+        return min(steps, self._step)
+
+    def _drop(self, step: int) -> None:
+        self.skipped += self.scaled
+        self._dropped.append(step)
+        if not self.scaled or len(self._dropped) >= SKIPS:
+            self.verdict = Divergence("grad_nonfinite", self._dropped[0])
+
+    def _watch(self, step: int, excess: float) -> None:
+        if not self._recent:
+            self._ceiling = self.baseline + 2 * max(0.0, excess)
+        self._recent.append(excess)
+        self.m = median(self._recent)
+        self.learned |= self.m < -MARGIN
+        self._lowest = min(self._lowest, self.m)
+        bar = self.width + MARGIN if self.learned else min(self._floor + LEAP, self._ceiling)
+        if self.m > bar:
+            self._high.append(step)
+            grave = self.learned or self.m > self._ceiling
+            self._grave = self._grave + 1 if grave else 0
+            if self._grave >= PATIENCE:
+                self.verdict = Divergence("blowup", step - PATIENCE + 1)
+        elif self._high:
+            self.spikes += 1
+            self._high, self._grave = [], 0
