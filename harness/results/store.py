@@ -28,6 +28,7 @@ from harness.results.columns import (
 )
 from harness.results.curves import CurveRows, CurvesFile
 from harness.sweep.plan import Plan, resolved
+from harness.training.config import PROTOCOL
 from harness.training.curves import Curves
 
 Digests = Mapping[str, Mapping[str, str]]  # by key: of corpus and scheme as they are at hand
@@ -56,6 +57,7 @@ class Results:
         self, folder: Path, plan: Plan, tuning_rows: Mapping[str, Row] | None = None
     ) -> None:
         variants.check(folder, plan)
+        self.declared = plan
         self.tuning = Results(folder, plan.tuning) if plan.tuning else None
         if self.tuning:
             plan = resolved(plan, self.tuning.rows() if tuning_rows is None else tuning_rows)
@@ -121,6 +123,17 @@ class Results:
                 what = f"with another definition of scheme '{cell.config.scheme}'"
                 found[key] = what, "or restore the definition"
         again = f"measure them anew with '{self.plan.command}'"
+        earlier = Counter(
+            r["protocol"]
+            for r in self._read(self.plan.file)
+            if r.get("protocol") and int(float(r["protocol"])) < PROTOCOL
+        )
+        lines += [
+            f"{self.folder / self.plan.file}: {count} runs are of protocol {protocol}, this "
+            f"version measures by protocol {PROTOCOL}; measure them anew with "
+            f"'{self.plan.command}'"
+            for protocol, count in earlier.items()
+        ]
         return lines + [
             f"{self.folder / self.plan.file}: {count} runs were made {what} and do not count; "
             f"{again}, {otherwise}"
@@ -194,7 +207,23 @@ class Results:
             self.curves.add(found, [cell.key for cell in self.plan.cells])
 
     def table(self) -> Table:
-        """The selected cells' measurements as frames; MissingRuns if there are none at all."""
+        """The selected cells' measurements as frames; MissingRuns if there are none at all.
+
+        Rows of an earlier protocol are shown as long as the study has no others.
+        """
+        at_hand = self.protocols()
+        if at_hand and PROTOCOL not in at_hand:
+            earlier = Results(self.root, self.declared.of(max(at_hand)))
+            if earlier.plan.cells and earlier.rows():
+                return earlier._table()
+        return self._table()
+
+    def protocols(self) -> set[int]:
+        """Those of the rows on file."""
+        own = {int(float(r["protocol"])) for r in self._on_file() if r.get("protocol")}
+        return own | (self.tuning.protocols() if self.tuning else set())
+
+    def _table(self) -> Table:
         found = self.rows()
         kept = [found[cell.key] for cell in self.plan.selected if cell.key in found]
         if not kept:

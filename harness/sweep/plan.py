@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from harness.training.config import Config, canonical, parse, with_value
+from harness.training.config import PROTOCOL, Config, canonical, parse, with_value
 
 Row = Mapping[str, str]
 Values = tuple[Any, ...]
@@ -59,10 +59,11 @@ class Cell:
     config: Config
     values: Values  # one an axis
     selected: bool = True  # by --only, and by --set with values of the study file
+    protocol: int = PROTOCOL
 
-    @property
+    @cached_property
     def key(self) -> str:
-        return self.config.run_id
+        return self.config.run_id_of(self.protocol)
 
     @property
     def cost(self) -> float:
@@ -104,6 +105,15 @@ class Plan:
         """Runs that it ends with, not counting those of its tuning."""
         return len(self.cells) + len(self.waiting)
 
+    def of(self, protocol: int) -> "Plan":
+        """The plan with its cells as a protocol named them."""
+        return replace(
+            self,
+            cells=tuple(replace(cell, protocol=protocol) for cell in self.cells),
+            waiting=tuple(replace(cell, protocol=protocol) for cell in self.waiting),
+            tuning=self.tuning and self.tuning.of(protocol),
+        )
+
     @property
     def selected(self) -> tuple[Cell, ...]:
         """The cells that this command runs, prints and draws."""
@@ -128,7 +138,9 @@ class Plan:
             values = tuple(cell.config.at(path) for path in self.tuned)
             tried.setdefault(self.point(cell), {})[values] = None
         return frozenset(
-            _changed(self, cell.config, dict(zip(self.tuned, values, strict=True))).run_id
+            _changed(self, cell.config, dict(zip(self.tuned, values, strict=True))).run_id_of(
+                cell.protocol
+            )
             for cell in self.waiting
             for values in tried[self.point(cell)]
         )

@@ -19,7 +19,7 @@ from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
 from harness.schemes import Family, Scheme, all_schemes, find, wiring_digest
 
-PROTOCOL = 1  # raised when the training loop's numbers change
+PROTOCOL = 2  # raised when the training loop's numbers change, or what is read off them
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
 # are left out of a run's identity, so that older rows stay what they were.
 NEUTRAL = {
@@ -190,6 +190,10 @@ class Config(Strict):
     @cached_property
     def run_id(self) -> str:
         """First 12 hex digits of SHA-256 over config, protocol and the scheme's revision."""
+        return self.run_id_of(PROTOCOL)
+
+    def run_id_of(self, protocol: int) -> str:
+        """The run_id that the cell has, or had, under a protocol."""
         config = self.model_dump(mode="json")
         for path, value in NEUTRAL.items():
             section, _, field = path.partition(".")
@@ -197,7 +201,7 @@ class Config(Strict):
                 del config[section][field]
         identity = {
             "config": config,
-            "protocol": PROTOCOL,
+            "protocol": protocol,
             "revision": self.rule.revision,
         }
         return hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]

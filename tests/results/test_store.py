@@ -13,6 +13,7 @@ from harness.results.store import Results
 from harness.schemes import all_schemes
 from harness.sweep.plan import Plan
 from harness.sweep.study import load
+from harness.training.config import PROTOCOL
 from harness.training.curves import Curves
 
 STUDY = '''"""Is half enough?"""
@@ -216,3 +217,36 @@ def test_a_selection_is_a_table_of_its_own(plan: Write, tmp_path: Path) -> None:
     assert (table.study, table.selection) == ("mine", "+scheme=halved")
     assert set(table.runs["scheme"]) == {"halved"}
     assert table.command == f"harness run {tmp_path}/mine.py --set scheme=halved"
+
+
+def test_rows_of_an_earlier_protocol_are_shown_until_the_study_is_measured_anew(
+    plan: Write, tmp_path: Path
+) -> None:
+    tune = '{"optim.lr": [1e-3, 1e-2], "seeds": [8]}'
+    declared = plan(tune=tune)
+    earlier = Results(tmp_path, declared.of(PROTOCOL - 1))
+    assert earlier.tuning
+    said = {"protocol": PROTOCOL - 1, "baseline_loss": 3.0}
+    earlier.tuning.write(measured(earlier.tuning.plan, **said))
+    earlier = Results(tmp_path, declared.of(PROTOCOL - 1))
+    earlier.write(measured(earlier.plan, **said))
+
+    results = Results(tmp_path, declared)
+    assert results.rows() == {} and results.plan.waiting  # they count as missing
+    table = results.table()
+    assert list(table.runs["run_id"]) == [cell.key for cell in earlier.plan.cells]
+    assert len(table.missing) == 0 and table.tuning is not None
+    file = tmp_path / "mine" / "runs.csv"
+    assert results.outdated()[-1] == (
+        f"{file}: 4 runs are of protocol {PROTOCOL - 1}, this version measures by protocol "
+        f"{PROTOCOL}; measure them anew with '{declared.command}'"
+    )
+
+    again = measured(results.tuning.plan, protocol=PROTOCOL)  # type: ignore[union-attr]
+    results.tuning.write(again)  # type: ignore[union-attr]
+    results = Results(tmp_path, declared)
+    first = dict([*measured(results.plan, protocol=PROTOCOL).items()][:1])
+    assert results.write(first) == 4
+    assert len(Results(tmp_path, declared).table().runs) == 1
+    assert len(Results(tmp_path, declared).table().missing) == 3
+    assert Results(tmp_path, declared).outdated() == []

@@ -457,9 +457,9 @@ def test_a_new_revision_of_the_scheme_is_another_run(monkeypatch: pytest.MonkeyP
 
 
 def test_the_quick_configs_run_id_has_not_moved() -> None:
-    # this code, protocol 1, revision 1 of deepnorm
+    # this code, revision 1 of deepnorm
     config = parse(read_toml(CONFIGS / "quick.toml"), "configs/quick.toml")
-    assert config.run_id == "7a3357cbb82a", (
+    assert (config.run_id, config.run_id_of(1)) == ("3deaf58d2cb9", "7a3357cbb82a"), (
         "The identity of a config that people have run has changed, so every committed row of it "
         "counts as missing. Update this number only if configs/quick.toml itself was meant to "
         "change, or PROTOCOL or deepnorm's revision was raised because numbers changed. A new "
@@ -492,7 +492,10 @@ def test_committed_rows_are_those_of_the_plan_that_has_later_fields() -> None:
     found = {(r["scheme"], int(r["model.depth"]), int(r["seed"])): r["run_id"] for r in rows}
     plan = load_study("depth_text")
     assert plan.axes == ("scheme", "model.depth", "seed")
-    assert {cell.values: cell.config.run_id for cell in plan.cells} == found
+    protocols = {int(r["protocol"]) for r in rows}
+    assert len(protocols) == 1
+    earlier = plan.of(protocols.pop())
+    assert {cell.values: cell.key for cell in earlier.cells} == found
     assert len(found) == len(rows) == 100
     # this code, protocol 1: of the commit that made the rows, before there were later fields
     golden = [found["post_norm", 6, 0], found["deepnorm", 48, 4]]
