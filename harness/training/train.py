@@ -131,7 +131,6 @@ def train(
         scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
         outcome |= {f"metric_{name}": value for name, value in scores.items()}
     tokens, flops = batches.cost(model)
-    device = trainer.strategy.root_device  # the module itself is back on the CPU
     record = {
         **outcome,
         "baseline_loss": known.loss,
@@ -152,7 +151,7 @@ def train(
         "wiring_sha": config.wiring_sha,
         "protocol": PROTOCOL,
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "device": _device(trainer.strategy.root_device),
         "precision": trainer.precision,
         "threads": torch.get_num_threads(),
         "finished": now(),
@@ -255,6 +254,13 @@ def _load(options: Any, data: Path, family: str, length: int, batch: int) -> tup
 def now() -> str:
     """UTC, ISO 8601."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _device(device: torch.device) -> str:
+    """The GPU's name, or the CPU's instruction set: between two of these, last digits differ."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _reset_peak_memory() -> None:

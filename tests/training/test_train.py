@@ -146,7 +146,8 @@ def test_a_record_holds_every_column_that_training_decides(
     known = baselines(task, c.train.batch)
     assert (record["baseline_loss"], record["reference_loss"]) == (known.loss, known.reference)
     assert (record["data_sha"], record["protocol"]) == (task.sha, PROTOCOL)
-    assert (record["torch"], record["device"]) == (torch.__version__, "cpu")
+    device = f"cpu {torch.backends.cpu.get_cpu_capability()}"
+    assert (record["torch"], record["device"]) == (torch.__version__, device)
     assert (record["threads"], record["precision"]) == (1, "32-true")
     assert (record["steps"], record["spikes"], record["skipped_steps"]) == (10, 0, 0)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", record["finished"])
