@@ -34,6 +34,7 @@ def show(
 ) -> None:
     """Print a scheme's numbers, layer by layer. Both stacks are a pair; one alone is one stack."""
     from harness.analysis import report
+    from harness.schemes import find, twin
 
     sizes = (encoders or 0, decoders or 0) if encoders or decoders else report.usual_sizes(scheme)
     said = report.numbers(scheme, *sizes)
@@ -46,6 +47,8 @@ def show(
     else:
         typer.echo(report.numbers_text(said), nl=False)
         typer.echo(report.described(scheme), err=True)
+        if other := twin(find(scheme), {}, *sizes, max(sizes)):
+            typer.echo(f"{scheme} is {other} at this depth: no number of the two differs", err=True)
 
 
 def check(

@@ -193,6 +193,15 @@ def test_show_says_on_stderr_where_it_was_read_and_what_its_options_are() -> Non
     assert "Differs: " in done.stderr
 
 
+def test_show_says_on_stderr_which_other_scheme_it_is_at_this_depth() -> None:
+    ends = [
+        harness("show", "mix_norm", "--decoders", depth).stderr.splitlines()[-1]
+        for depth in ("3", "4")
+    ]
+    assert ends[0] == "mix_norm is pre_norm at this depth: no number of the two differs"
+    assert "is pre_norm" not in ends[1]
+
+
 def test_show_draws_the_stacks_that_a_scheme_is_defined_for() -> None:
     assert {row["stack"] for row in shown_rows("keel")} == {"decoder"}
     assert {row["stack"] for row in shown_rows("t_fixup")} == {"encoder", "decoder"}

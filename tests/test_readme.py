@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -118,9 +119,69 @@ def test_the_laws_are_what_the_committed_rows_give() -> None:
     frame = laws.first_block(table)
     shown = report.FORMATS["md"](list(frame.columns), frame.to_numpy().tolist())
     assert shown in README, f"put this table into the README:\n{shown}"
+    frame = laws.extrapolated(table)
+    shown = report.FORMATS["md"](list(frame.columns), frame.to_numpy().tolist())
+    assert shown in README, f"put this table into the README:\n{shown}"
     squares = table.runs[table.runs["scheme"] == "post_norm"]["branch_variance_cross"].mean()
     words = " ".join(README.split())
     assert f"Measured s^2 is {squares:.3f}: a factor of {(1 + squares) ** -0.5:.3f}." in words
+
+
+def test_what_is_told_of_the_stacks_without_a_law_is_what_the_committed_rows_give() -> None:
+    fallen, grown, errors = [], [], []
+    for part in laws.parts(evidence("grad_init"), "grad_norm_first_{}_init"):
+        if part.title == "decoder of a pair":
+            continue
+        runs = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
+        logs = np.log(runs[part.column]).groupby(runs["depth"])
+        means, spreads = logs.mean(), logs.std()
+        fallen.append(np.exp(means[200] - means[6]))
+        grown.append(spreads[200] / spreads[6])
+        mean = pd.DataFrame({"seed": 0, "depth": [*means.index], "mean": [*np.exp(means)]})
+        errors.append(laws.held_out(mean, "mean"))
+    assert len(fallen) == 4
+    geometric, unchanged = ([e[law] for e in errors] for law in ("geometric", "unchanged"))
+    words = " ".join(README.split())
+    for sentence in (
+        f"with an error of at most {max(geometric):.2f}, and no change with "
+        f"{min(unchanged):.2f} to {max(unchanged):.2f}.",
+        f"fall to between {min(fallen):.2f} and {max(fallen):.2f} of themselves, and their scatter "
+        f"grows by factors of {min(grown):.1f} to {max(grown):.1f}.",
+    ):
+        assert sentence in words, sentence
+
+
+def test_the_exponents_near_a_half_are_those_of_single_stacks() -> None:
+    words = " ".join(README.split())
+    parts = laws.parts(evidence("grad_init"), "grad_norm_last_{}_down")
+    for part in parts:
+        runs = part.panel.runs
+        law = laws.power(runs[runs["scheme"] == "pre_norm"], part.column)
+        assert f"{law} ({part.title})" in words, f"{law} ({part.title})"
+        assert (law.low < -0.5 < law.high) == part.title.endswith("-only")
+    assert len(parts) == 5
+
+
+def test_at_step_0_rezeros_first_block_has_the_gradient_of_its_coefficients_alone() -> None:
+    runs = evidence("grad_init").runs.query("scheme == 'rezero'")
+    kind = ["model.family", "model.cross_attention", "seed"]
+    for stack in ("encoder", "decoder"):
+        column = f"grad_norm_first_{stack}"
+        assert (runs[f"{column}_matrices"].dropna() == 0).all()
+        assert (runs.groupby(kind)[f"{column}_init"].nunique() <= 1).all()  # of all depths
+    assert (runs["grad_norm_first_decoder_init"].dropna() > 0).all()
+
+
+def test_what_is_told_of_the_bigram_table_is_what_the_committed_rows_give() -> None:
+    runs = evidence("depth_text").runs
+    first, lowest = runs.iloc[0], runs.loc[runs["best_loss"].idxmin()]
+    assert (runs["best_loss"] > runs["reference_loss"]).all()
+    assert (
+        f"A unigram table has {first['baseline_loss']:.3f} on the same tokens, a bigram table "
+        f"{first['reference_loss']:.3f}. No run beats the bigram table: the lowest, of "
+        f"{SPOKEN[lowest['scheme']]} at {lowest['model.depth']} layers, ends at "
+        f"{lowest['final_loss']:.3f}." in " ".join(README.split())
+    )
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,43 @@ def first_block(table: Table) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def held_out(runs: pd.DataFrame, column: str) -> dict[str, float]:
+    """Root mean square over seeds of the error of the logarithm at a seed's deepest run, predicted
+    from its other depths: by both laws, and by the value at the depth before, unchanged.
+
+    Only values with a logarithm count, and seeds with three of them.
+    """
+    errors = []
+    for _, rows in runs[np.isfinite(runs[column]) & (runs[column] > 0)].groupby("seed"):
+        rows = rows.sort_values("depth")
+        depths, logs = rows["depth"].to_numpy(dtype=float), np.log(rows[column].to_numpy())
+        if len(np.unique(depths)) < 3:
+            continue
+        line, curve = (np.polyfit(x[:-1], logs[:-1], 1) for x in (depths, np.log(depths)))
+        predicted = np.polyval(line, depths[-1]), np.polyval(curve, np.log(depths[-1])), logs[-2]
+        errors.append(np.array(predicted) - logs[-1])
+    found = np.sqrt(np.mean(np.square(errors), axis=0)) if errors else [math.nan] * 3
+    return dict(zip(("geometric", "power law", "unchanged"), map(float, found), strict=True))
+
+
+def extrapolated(table: Table) -> pd.DataFrame:
+    """By kind of stack, as text: Post-Norm's first-block gradient at its first and last depth
+    (geometric mean, and deviation of the logarithm over seeds), and the errors of `held_out`."""
+    rows = []
+    for part in parts(table, "grad_norm_first_{}_init"):
+        runs = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
+        logs = np.log(runs[part.column].where(runs[part.column] > 0)).groupby(runs["depth"])
+        means, spreads = np.exp(logs.mean()), logs.std()
+        span = f"{means.index[0]:g} to {means.index[-1]:g} layers"
+        errors = held_out(runs, part.column)
+        rows.append(
+            {
+                "stack": part.title,
+                f"geometric mean, {span}": f"{means.iloc[0]:#.2g} to {means.iloc[-1]:#.2g}",
+                f"scatter, {span}": f"{spreads.iloc[0]:.2f} to {spreads.iloc[-1]:.2f}",
+                **{f"error: {law}": f"{error:.2f}" for law, error in errors.items()},
+            }
+        )
+    return pd.DataFrame(rows)

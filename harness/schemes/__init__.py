@@ -11,12 +11,14 @@ from harness.schemes.registry import (
     find,
     scheme,
 )
+from harness.schemes.twin import twin
 from harness.schemes.wiring import (
     Coefficient,
     Family,
     Gain,
     Learned,
     Place,
+    Projections,
     StackFacts,
     Wiring,
     kinds,
@@ -32,6 +34,7 @@ __all__ = [
     "Gain",
     "Learned",
     "Place",
+    "Projections",
     "Range",
     "Scheme",
     "StackFacts",
@@ -43,5 +46,6 @@ __all__ = [
     "on",
     "places",
     "scheme",
+    "twin",
     "wiring_digest",
 ]

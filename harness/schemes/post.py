@@ -1,6 +1,8 @@
 """Published schemes that normalise the sum. N encoder and M decoder layers.
 
-A docstring's first line is the equation; `Differs:` says where ours departs from the source.
+A docstring's first line is the equation; `Differs:` says where ours departs from the source, and
+no option changes that. `qkv = "fused"` is how some released code draws q, k and v: as one 3D x D
+matrix, which makes their deviation 2^(-1/2) of Xavier's for three matrices.
 """
 
 import math
@@ -8,7 +10,7 @@ from typing import Annotated, Literal
 
 from harness.schemes.options import Range
 from harness.schemes.registry import scheme
-from harness.schemes.wiring import Gain, Learned, Place, Wiring, on
+from harness.schemes.wiring import Gain, Learned, Place, Projections, Wiring, on
 
 
 @scheme("arXiv:1706.03762 section 5.4; arXiv:2002.04745 section 3.1", status="paper")
@@ -43,6 +45,8 @@ def deepnorm(
     0.87 (N^4 M)^(-1/16), or 1.15 for 0.87 with `encoder_constant = "torchscale"`, as released.
     Decoder of a pair: (3M)^(1/4), (12M)^(-1/4). `norm_lr = "depth"` is an idea of this repository:
     the norms' rate divided by the root of the stack's sublayers.
+    Differs: torchscale scales its framework's default draws instead of Xavier's, biases too, and
+    its decoder is Pre-Norm unless a flag of its own is set.
     """
     N, M = at.encoders, at.decoders
     if not at.paired:
@@ -77,19 +81,26 @@ def deepnorm_glm(at: Place) -> Wiring:
     "microsoft/admin-torch 8abb2098",
     status="code",
 )
-def admin(at: Place, *, init: Literal["profiled", "log", "constant"] = "profiled") -> Wiring:
+def admin(
+    at: Place,
+    *,
+    init: Literal["profiled", "log", "constant"] = "profiled",
+    qkv: Projections = "separate",
+) -> Wiring:
     """LN(omega x + F(x)), omega learned per channel from the deviation of all sums before
 
     `init = "log"` and `"constant"` are admin-torch's closed forms, which read no batch: with n
-    sublayers, ((n + 1) / ln(n + 1) - 1)^(1/2) and n^(1/2).
-    Differs: where the authors run twice, one pass of the first training batch sets each omega;
-    they have pairs alone, here a single stack is profiled in the same way.
+    sublayers, ((n + 1) / ln(n + 1) - 1)^(1/2) and n^(1/2). `qkv = "fused"` draws q, k and v as
+    the authors' code does, with 2^(-1/2) of their deviation: profiled omegas are then smaller.
+    Differs: normal draws for uniform ones; where the authors run twice, one pass of the first
+    training batch sets each omega; they have pairs alone, here a single stack is profiled in the
+    same way.
     """
-    n = at.sublayers
+    n, gain = at.sublayers, Gain().draw(qkv)
     if init == "profiled":
-        return Wiring(norms=on("sum"), skip=Learned(1.0, per="channel", profiled=True))
+        return Wiring(norms=on("sum"), skip=Learned(1.0, per="channel", profiled=True), gain=gain)
     square = (n + 1) / math.log(n + 1) - 1 if init == "log" else n
-    return Wiring(norms=on("sum"), skip=Learned(square**0.5, per="channel"))
+    return Wiring(norms=on("sum"), skip=Learned(square**0.5, per="channel"), gain=gain)
 
 
 @scheme(
@@ -110,7 +121,9 @@ def ds_init(at: Place, *, init: Literal["paper", "released"] = "paper") -> Wirin
 def mix_norm(at: Place, *, share: Annotated[float, Range(0, 1)] = 0.25) -> Wiring:
     """LN(x + F(x)) in the first `share` of the layers, x + F(LN(x)) above, and one norm at the end
 
-    Differs: `share` times depth is rounded down; both stacks of a pair are divided so.
+    `share` times depth is rounded down: a quarter of three layers is none, which is Pre-Norm.
+    Differs: the norm is the model's, the authors' is RMSNorm (`model.norm`); their code takes the
+    number of layers; both stacks of a pair are divided so.
     """
     below = math.floor(share * at.depth + 1e-9)  # 0.29 of 100 is 29
     return Wiring(norms=on("sum" if at.layer <= below else "input"))
@@ -121,7 +134,7 @@ def keel(at: Place) -> Wiring:
     """LN(alpha x + F(LN(x))), alpha the number of sublayers
 
     The first attention is x + F(LN(x)) and the first feed-forward has alpha = 1.
-    Differs: the norm is the model's; the authors' is RMSNorm.
+    Differs: the norm is the model's; the authors' is RMSNorm (`model.norm`).
     """
     if at.layer == 1:
         return Wiring(norms=on("input", "sum") if at.last else on("input"))

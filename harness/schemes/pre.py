@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from harness.schemes.options import Range
 from harness.schemes.registry import scheme
-from harness.schemes.wiring import Gain, Learned, Place, Wiring, on
+from harness.schemes.wiring import Gain, Learned, Place, Projections, Wiring, on
 
 
 @scheme("arXiv:2002.04745 section 3.1", final_norm=True, status="paper")
@@ -24,18 +24,22 @@ def pre_norm(at: Place) -> Wiring:
     status="paper",
     init="value path (ln 2N)^(1/2)",
 )
-def sub_norm(at: Place) -> Wiring:
+def sub_norm(at: Place, *, qkv: Projections = "separate") -> Wiring:
     """x + F(LN(x)), a second norm before F's last projection, value path drawn with gain g
 
     One stack: g = (ln 2N)^(1/2). Encoder of a pair: (ln(2N) ln(3M) / 3)^(1/2). Decoder of a pair:
     (ln 3M)^(1/2), but 1 in cross-attention. `Magneto` and `Sub-LN` are other names of it.
-    Differs: cross-attention has the second norm too, where torchscale leaves it out.
+    `qkv = "fused"` draws q, k and v with 2^(-1/2) of their deviation, as torchscale's attention
+    declares.
+    Differs: cross-attention has the second norm too, where torchscale leaves it out; torchscale
+    never calls that declaration and keeps its framework's default draws, whose deviation is
+    (3 fan_in)^(-1/2), and multiplies biases by g too.
     """
     square = math.log(at.sublayers)
     if at.paired and at.stack == "encoder":
         square *= math.log(3 * at.decoders) / 3
     gain = Gain() if at.sublayer == "cross" else Gain.value_path(square**0.5)
-    return Wiring(norms=on("input", "inner"), gain=gain)
+    return Wiring(norms=on("input", "inner"), gain=gain.draw(qkv))
 
 
 @scheme(
@@ -48,23 +52,31 @@ def normformer(
     *,
     head_scale: Literal["paper", "released", "none"] = "paper",
     residual_scale: bool = False,
+    decoders_only: bool = False,
+    qkv: Projections = "separate",
 ) -> Wiring:
     """x + LN(F(LN(x))), heads scaled; in the feed-forward x + F(LN(x)), a norm inside F instead
 
     `head_scale` learns a factor from 1 for each head before the output projection; as "released",
     for as many slices of the projected output. `residual_scale` learns one from 1 for each channel
-    of the feed-forward's skip. Cross-attention is Pre-Norm's.
+    of the feed-forward's skip. Cross-attention is Pre-Norm's. The authors' code leaves encoders as
+    Pre-Norm, which is `decoders_only`, and draws q, k and v with 2^(-1/2) of their deviation, which
+    is `qkv = "fused"`.
+    Differs: normal draws for uniform ones; the feed-forward matrices of the authors' code keep
+    their framework's default draws.
     """
-    if at.sublayer == "cross":
-        return Wiring(norms=on("input"))
+    gain = Gain().draw(qkv)
+    if at.sublayer == "cross" or (decoders_only and at.stack == "encoder"):
+        return Wiring(norms=on("input"), gain=gain)
     if at.sublayer == "ffn":
         skip = Learned(1.0, per="channel") if residual_scale else 1.0
-        return Wiring(norms=on("input", "inner"), skip=skip)
+        return Wiring(norms=on("input", "inner"), skip=skip, gain=gain)
     heads = Learned(1.0, per="head")
     return Wiring(
         norms=on("input", "output"),
         inner_scale=heads if head_scale == "paper" else 1.0,
         output_scale=heads if head_scale == "released" else 1.0,
+        gain=gain,
     )
 
 
@@ -83,12 +95,14 @@ def reordered(at: Place) -> Wiring:
 
 
 @scheme("arXiv:2105.13290, read in THUDM/CogView 169a0234", final_norm=True, status="code")
-def sandwich(at: Place) -> Wiring:
+def sandwich(at: Place, *, init: Literal["xavier", "released"] = "xavier") -> Wiring:
     """x + LN(F(LN(x)))
 
-    Differs: Xavier-normal draws; the authors draw F's last projection smaller by (2N)^(-1/2).
+    `init = "released"` multiplies F's last projection by (2N)^(-1/2), as the authors' code does.
+    Differs: Xavier-normal draws, where the authors have N(0, 0.02).
     """
-    return Wiring(norms=on("input", "output"))
+    last = (2 * at.depth) ** -0.5 if init == "released" else 1.0
+    return Wiring(norms=on("input", "output"), gain=Gain(o=last, down=last))
 
 
 @scheme("arXiv:2502.02732 equation 3, read in accounts of it", final_norm=True, status="secondary")
@@ -104,7 +118,8 @@ def peri_norm(at: Place, *, embedding_norm: bool = True) -> Wiring:
 def norm_scaling(at: Place) -> Wiring:
     """x + F(LN(x) / l^(1/2)), l the layer
 
-    Differs: Xavier-normal draws of every matrix, as for every scheme.
+    Differs: Xavier-normal draws of every matrix, as for every scheme; the norm is the model's, the
+    authors' is RMSNorm (`model.norm`).
     """
     return Wiring(norms=on("input"), input_scale=at.layer**-0.5)
 
@@ -133,7 +148,9 @@ def complete_p(
 
     The rate of a layer's parameters is multiplied by m^(a-1) and Adam's epsilon for them by m^(-a),
     so that what suits `base_depth` layers suits more. `exponent` is a: 0.5 is depth-muP's.
-    Differs: depth only; at the base's own width the paper's other factors are 1.
+    Differs: depth only; at the base's own width the paper's other factors are 1. The authors' code
+    multiplies Adam's epsilon of all parameters, the embedding's too, divides scores by the head
+    width instead of its root, and ties the output to the embedding.
     """
     m = at.depth / base_depth
     rate = m ** (exponent - 1)
@@ -146,10 +163,12 @@ def complete_p(
     dense=True,
     status="code",
 )
-def dlcl(at: Place) -> Wiring:
+def dlcl(at: Place, *, qkv: Projections = "separate") -> Wiring:
     """x + F(LN(x)), x of a layer the learned mean of embedding and normalised outputs of all before
 
-    What follows the last layer reads such a combination too; all weights start equal.
-    Differs: one vector of weights a combination, for a triangle of a square matrix.
+    What follows the last layer reads such a combination too; all weights start equal. `qkv =
+    "fused"` draws q, k and v as the authors' code does, with 2^(-1/2) of their deviation.
+    Differs: normal draws for uniform ones; one vector of weights a combination, for a triangle of a
+    square matrix.
     """
-    return Wiring(norms=on("input"))
+    return Wiring(norms=on("input"), gain=Gain().draw(qkv))

@@ -47,6 +47,11 @@ class Scheme:
     init: str = "Xavier"
 
     @property
+    def built_in(self) -> bool:
+        """Whether the scheme is this package's own."""
+        return _built_in(self.function)
+
+    @property
     def equation(self) -> str:
         """The docstring's first line."""
         return (inspect.getdoc(self.function) or "").split("\n")[0]
@@ -142,7 +147,7 @@ def scheme(
     facts = StackFacts(final_norm, embedding_norm, dense=dense)
 
     def register(function: Callable[..., Wiring]) -> Callable[..., Wiring]:
-        if not function.__module__.startswith(f"{__package__}."):
+        if not _built_in(function):
             _load_built_in()  # whose names are taken, whoever is imported first
         name = function.__name__
         if name in REGISTRY and not _same_definition(REGISTRY[name].function, function):
@@ -195,6 +200,10 @@ def all_schemes() -> dict[str, Scheme]:
     _load_built_in()
     _load_entry_points()
     return REGISTRY
+
+
+def _built_in(function: Callable[..., Wiring]) -> bool:
+    return function.__module__.startswith(f"{__package__}.")
 
 
 def _load_built_in() -> None:

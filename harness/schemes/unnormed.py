@@ -25,7 +25,8 @@ def t_fixup(at: Place) -> Wiring:
 
     The embedding of a stack of n layers is drawn with gain (9n)^(-1/4), positions are not.
     Differs: normal draws for uniform ones, and gain 1 for queries and keys, which the authors'
-    framework draws with 2^(-1/2).
+    framework draws with 2^(-1/2); an output of its own, which the authors tie to the decoder's
+    embedding.
     """
     N, M = at.encoders, at.decoders
     gain = 0.67 * N**-0.25 if at.stack == "encoder" else (9 * M) ** -0.25

@@ -11,7 +11,7 @@ Records of numbers; must not import torch.
 import math
 import sys
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
 from harness.errors import ConfigError, did_you_mean
@@ -23,6 +23,7 @@ Site = Literal["input", "inner", "output", "sum"]
 Family = Literal["encoder", "decoder", "encoder_decoder"]
 Coefficient = Literal["skip", "branch", "inner_scale", "output_scale"]
 Extent = Literal["sublayer", "layer", "channel", "head"]
+Projections = Literal["separate", "fused"]
 
 SITES: tuple[Site, ...] = get_args(Site)
 COEFFICIENTS: tuple[Coefficient, ...] = get_args(Coefficient)
@@ -147,6 +148,16 @@ class Gain(Spelled):
     @classmethod
     def all(cls, gain: float) -> "Gain":
         return cls(gain, gain, gain, gain, gain, gain)
+
+    def draw(self, qkv: Projections) -> "Gain":
+        """This gain, or with "fused" that of q, k and v as parts of one 3D x D matrix.
+
+        Its fans add up to 4D, those of a D x D matrix to 2D: 2^(-1/2) of Xavier's deviation.
+        """
+        if qkv == "separate":
+            return self
+        fused = 2**-0.5
+        return replace(self, q=self.q * fused, k=self.k * fused, v=self.v * fused)
 
 
 def on(*sites: Site) -> frozenset[Site]:

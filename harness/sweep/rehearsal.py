@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from harness.data.translation.options import Translation
-from harness.schemes import kinds
+from harness.schemes import kinds, twin
 from harness.schemes.registry import REHEARSED
 from harness.training.config import Config
 
@@ -23,14 +23,21 @@ LONG_HOURS = 24.0  # a run that takes longer is worth a word
 
 def flaws(configs: Iterable[Config]) -> Iterator[str]:
     """A line for each model whose scheme raises an error of its own somewhere, which is a cell's
-    crash; ConfigError for a wiring that no model can have."""
+    crash, or is another scheme at this depth; ConfigError for a wiring that no model can have."""
     models = {
         (c.scheme, c.canonical_options, c.model.encoders, c.model.decoders): c for c in configs
     }
     most = max(10, min(REHEARSED, LAYERS // max(1, len(models))))
     for c in models.values():
-        if words := c.rule.rehearse(c.model.encoders, c.model.decoders, c.scheme_options, most):
+        sizes = c.model.encoders, c.model.decoders
+        if words := c.rule.rehearse(*sizes, c.scheme_options, most):
             yield f"{words}; such cells crash"
+        elif name := twin(c.rule, c.scheme_options, *sizes, most):
+            depth = " and ".join(f"{layers}" for layers in dict.fromkeys(sizes) if layers)
+            yield (
+                f"scheme {c.scheme!r} is {name!r} at model.depth {depth}: no number of the two "
+                "differs there; choose another depth, option or scheme to compare them"
+            )
 
 
 class Need(NamedTuple):

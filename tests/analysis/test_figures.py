@@ -564,6 +564,21 @@ def test_gradient_init_says_the_factor_and_what_papers_predict(initial: Table) -
     assert 0 < dashes < dots_of
 
 
+def test_gradient_init_names_schemes_whose_matrices_have_no_gradient(initial: Table) -> None:
+    words = "rezero: of the coefficients alone, the matrices' gradient is 0"
+    runs = initial.runs.copy()
+    rezero = runs["scheme"] == "rezero"
+    columns = [f"grad_norm_first_{stack}" for stack in ("encoder", "decoder")]
+    for column in columns:
+        runs[f"{column}_matrices"] = runs[f"{column}_init"].where(~rezero, 0.0)
+    still = replace(initial, runs=runs)
+    assert figures.gradient_init(still).get_supxlabel().endswith(f"\n{words}")
+    assert figures.gradient_init(without(still, rezero)).get_supxlabel().count("\n") == 2
+    (first, *_) = runs.index[rezero & (runs[f"{columns[1]}_init"] > 0)]
+    runs.loc[first, f"{columns[1]}_matrices"] = 1e-9
+    assert words not in figures.gradient_init(replace(initial, runs=runs)).get_supxlabel()
+
+
 def test_the_words_of_the_fit_stay_in_their_panel(initial: Table) -> None:
     figure = figures.gradient_init(initial)
     figure.draw_without_rendering()

@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 
 from harness.analysis import evidence
-from harness.analysis.laws import PAPERS, Law, geometric, parts, power, predictions
+from harness.analysis.laws import (
+    PAPERS,
+    Law,
+    extrapolated,
+    geometric,
+    held_out,
+    parts,
+    power,
+    predictions,
+)
 
 NAN, INF = math.nan, math.inf
 DEPTHS = (6, 12, 24, 48, 100)
@@ -139,6 +148,48 @@ def test_nothing_to_fit_is_a_law_of_no_seeds(fit) -> None:  # type: ignore[no-un
     assert law.n == 0
     assert all(math.isnan(x) for x in (*bounds(law), law.spread))
     assert fit(exact("geometric", 3).iloc[:0], "norm").n == 0
+
+
+@pytest.mark.parametrize("seeds", [1, 4])
+def test_a_law_that_holds_predicts_the_depth_that_was_held_out(seeds: int) -> None:
+    # DEPTHS end with 48 and 100: by no change the logarithm is wrong by what one law does there.
+    steps = {"geometric": 52 * math.log(0.9), "power": -0.5 * math.log(100 / 48)}
+    for name, step in steps.items():
+        found = held_out(exact(name, seeds).sample(frac=1, random_state=0), "norm")
+        right, wrong = ("geometric", "power law")[:: 1 if name == "geometric" else -1]
+        assert found[right] == pytest.approx(0, abs=1e-9)
+        assert found["unchanged"] == pytest.approx(-step, rel=1e-9)
+        assert found[wrong] > 0.1
+
+
+def test_errors_at_the_held_out_depth_are_the_root_mean_square_over_seeds() -> None:
+    # Logarithms 0, 1, and 2 or 5 at one layer more each: the line says 2, no change says 1.
+    layers = {(seed, d): math.exp(d - 1) for seed in (0, 1) for d in (1, 2, 3)}
+    found = held_out(runs(layers | {(1, 3): math.exp(5)}), "norm")
+    assert found["geometric"] == pytest.approx(math.sqrt((0**2 + 3**2) / 2), rel=1e-9)
+    assert found["unchanged"] == pytest.approx(math.sqrt((1**2 + 4**2) / 2), rel=1e-9)
+    # The curve through 0 at 1 and 1 at 2 is log2 of the depth: 1.585 at 3.
+    off = 2 - math.log2(3), 5 - math.log2(3)
+    assert found["power law"] == pytest.approx(math.sqrt((off[0] ** 2 + off[1] ** 2) / 2), rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, NAN, INF])
+def test_a_seed_with_two_depths_predicts_nothing(value: float) -> None:
+    frame = exact("geometric", 2)
+    frame.loc[(frame["seed"] == 1) & (frame["depth"] > 12), "norm"] = value
+    assert held_out(frame, "norm")["geometric"] == pytest.approx(0, abs=1e-9)
+    alone = held_out(frame[frame["seed"] == 1], "norm")
+    assert list(alone) == ["geometric", "power law", "unchanged"]
+    assert all(math.isnan(error) for error in alone.values())
+
+
+def test_only_the_decoder_of_a_pair_is_geometric_at_a_depth_that_was_held_out() -> None:
+    frame = extrapolated(evidence("grad_init")).set_index("stack")
+    errors = frame[[name for name in frame if name.startswith("error: ")]].astype(float)
+    best = errors.idxmin(axis=1) == "error: geometric"
+    assert list(best[best].index) == ["decoder of a pair"]
+    others = errors[~best]
+    assert (others["error: unchanged"] < others["error: geometric"]).all()
 
 
 def test_the_order_of_rows_does_not_matter() -> None:

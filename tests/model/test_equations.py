@@ -214,6 +214,10 @@ def normformer(x: Tensor, of: Layer, *, heads: str = "before", residual: bool = 
     return skip + of.ffn(of.norm("ffn.input", x), lambda h: of.norm("ffn.inner", h))
 
 
+def normformer_as_released(x: Tensor, of: Layer) -> Tensor:
+    return (normformer if "decoder" in of.name else pre_norm)(x, of)
+
+
 def reordered(x: Tensor, of: Layer) -> Tensor:
     x = x + of.norm("self.output", of.attend(x))
     if of.memory is not None:
@@ -300,6 +304,8 @@ CASES: list[tuple[str, dict[str, object], str, Callable[[Tensor, Layer], Tensor]
     ("normformer", {"head_scale": "none"}, "layernorm", partial(normformer, heads="none")),
     ("normformer", {"head_scale": "released"}, "layernorm", partial(normformer, heads="after")),
     ("normformer", {"residual_scale": True}, "layernorm", partial(normformer, residual=True)),
+    ("normformer", {"decoders_only": True}, "layernorm", normformer_as_released),
+    ("sandwich", {"init": "released"}, "layernorm", sandwich),
     ("peri_norm", {"embedding_norm": False}, "layernorm", sandwich),
     ("mix_norm", {"share": 0.5}, "layernorm", mix_norm),
     ("complete_p", {"exponent": 0.5}, "layernorm", partial(complete_p, exponent=0.5)),

@@ -31,9 +31,12 @@ SCHEMES = {
     "deepnorm of torchscale": ("deepnorm", {"encoder_constant": "torchscale"}),
     "deepnorm_glm": ("deepnorm_glm", {}),
     "admin": ("admin", {}),
+    "admin fused": ("admin", {"qkv": "fused"}),
     "ds_init": ("ds_init", {}),
     "ds_init released": ("ds_init", {"init": "released"}),
     "sub_norm": ("sub_norm", {}),
+    "sub_norm fused": ("sub_norm", {"qkv": "fused"}),
+    "sandwich released": ("sandwich", {"init": "released"}),
     "normformer": ("normformer", {"residual_scale": True}),
     "peri_norm": ("peri_norm", {}),
     "keel": ("keel", {}),
@@ -81,10 +84,16 @@ def gain(
     scheme: str, stack: str, role: str, encoders: int, decoders: int, layer: int, kind: str
 ) -> float:
     """What the papers multiply the Xavier-normal deviation by; layers from 1."""
+    if scheme.endswith(" fused"):  # q, k and v are rows of a 3D x D matrix
+        share = math.sqrt((WIDTH + WIDTH) / (3 * WIDTH + WIDTH)) if role in "qkv" else 1.0
+        plain = scheme.removesuffix(" fused")
+        return share * gain(plain, stack, role, encoders, decoders, layer, kind)
     layers = encoders if stack == "encoder" else decoders
     paired = encoders > 0 and decoders > 0
     if scheme == "b2t released":
         return layers**-0.5
+    if scheme == "sandwich released":
+        return (2 * layers) ** -0.5 if role in ("o", "down") else 1.0
     if scheme.startswith("ds_init"):
         return layer ** (-0.25 if "released" in scheme else -0.5)
     scaled = ("deepnorm", "deepnorm of torchscale", "deepnorm_glm", "sub_norm", "t_fixup")
@@ -284,6 +293,19 @@ def test_admins_skips_are_the_deviations_of_the_sums_before(family: str) -> None
         memory = x
     # so the last is about the root of one and all branches' variances
     assert 1.5 < omega < 6
+
+
+@torch.no_grad()
+def test_admins_skips_are_smaller_where_queries_keys_and_values_are_drawn_as_one_matrix() -> None:
+    draw = torch.Generator().manual_seed(1)
+    inputs_BT, source_BS = (torch.randint(1, 50, (4, n), generator=draw) for n in (7, 5))
+    last = {}
+    for scheme in ("admin", "admin fused"):
+        model = build(scheme, 3, 3, width=32, ffn=128, vocabularies=(50, 60))
+        calibrate(model, inputs_BT, None, source_BS, None)
+        last[scheme] = float(model.stacks["decoder"].blocks[-1]["ffn"].skip[0])
+    # Every attention adds half the variance; at 18-18 the factor is about 1.36.
+    assert 1.1 < last["admin"] / last["admin fused"] < math.sqrt(2)
 
 
 def test_a_model_without_profiled_skips_is_left_as_it_is() -> None:

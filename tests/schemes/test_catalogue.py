@@ -4,6 +4,7 @@ import csv
 import math
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,23 @@ def test_deepnorm_scales_skip_not_branch_and_draws_the_value_path_smaller(
         assert wiring == Wiring(norms=on("sum"), skip=alpha, branch=1.0, gain=gain)
 
 
+@in_every_family
+def test_schemes_whose_code_fuses_projections_draw_them_smaller_if_asked(
+    encoders: int, decoders: int
+) -> None:
+    offering = {name for name, rule in all_schemes().items() if "qkv" in rule.options}
+    assert offering == {"admin", "sub_norm", "normformer", "dlcl"}
+    for rule in map(find, offering):
+        for at in places(encoders, decoders):  # cross-attention too
+            separate, fused = (rule.wire(at, {"qkv": how}) for how in ("separate", "fused"))
+            old, new = separate.gain, fused.gain
+            assert (new.q, new.k, new.v) == pytest.approx(
+                (old.q * 0.70710678, old.k * 0.70710678, old.v * 0.70710678), rel=1e-8
+            )
+            assert replace(new, q=old.q, k=old.k, v=old.v) == old
+            assert replace(fused, gain=old) == separate == rule.wire(at, {})
+
+
 def test_a_norm_follows_the_last_layer_where_no_sum_is_normalised() -> None:
     final = {name: find(name).stack(FIRST, {}).final_norm for name in FIVE}
     assert final == {
@@ -268,3 +286,20 @@ def test_every_scheme_cites_its_source_and_states_its_equation() -> None:
             assert re.search(r" [0-9a-f]{8}", scheme.source), name
         assert re.search(r"F\(", scheme.equation), name
         assert scheme.revision >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("complete_p", "epsilon of all parameters"),
+        ("complete_p", "scores by the head width instead of its root"),
+        ("t_fixup", "tie to the decoder's embedding"),
+        ("mix_norm", "RMSNorm (`model.norm`)"),
+        ("norm_scaling", "RMSNorm (`model.norm`)"),
+        ("sub_norm", "its framework's default draws"),
+        ("normformer", "their framework's default draws"),
+    ],
+)
+def test_what_no_option_reproduces_is_named_as_a_difference(name: str, words: str) -> None:
+    _, _, differs = (find(name).function.__doc__ or "").partition("Differs: ")
+    assert words in " ".join(differs.split())

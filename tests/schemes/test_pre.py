@@ -61,6 +61,25 @@ def test_normformer_adds_norms_and_scales_heads(sizes: tuple[int, int]) -> None:
 
 
 @everywhere
+def test_normformers_code_leaves_encoders_as_pre_norm(sizes: tuple[int, int]) -> None:
+    published = wirings("normformer", *sizes)
+    for at, wiring in wirings("normformer", *sizes, decoders_only=True).items():
+        plain = Wiring(norms=on("input"))
+        assert wiring == (plain if at.stack == "encoder" else published[at])
+
+
+@pytest.mark.parametrize(("layers", "last"), [(6, 0.2887), (18, 0.1667), (48, 0.1021)])
+def test_released_sandwich_draws_the_last_projection_smaller(layers: int, last: float) -> None:
+    for sizes in ((layers, 0), (0, layers), (layers, layers)):
+        for wiring in wirings("sandwich", *sizes, init="released").values():
+            near(wiring.gain.o, last)  # (2N)^(-1/2)
+            gain = Gain(o=wiring.gain.o, down=wiring.gain.o)
+            assert wiring == Wiring(norms=on("input", "output"), gain=gain)
+    for at, wiring in wirings("sandwich", 6, 18, init="released").items():
+        near(wiring.gain.down, 0.2887 if at.stack == "encoder" else 0.1667)
+
+
+@everywhere
 @pytest.mark.parametrize(
     ("name", "sites"),
     [

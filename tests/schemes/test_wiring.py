@@ -37,6 +37,19 @@ def test_the_value_path_leaves_queries_and_keys_alone() -> None:
     assert Gain.all(0.5) == Gain(q=0.5, k=0.5, v=0.5, o=0.5, up=0.5, down=0.5)
 
 
+@pytest.mark.parametrize("width", [8, 512])
+def test_a_fused_matrix_has_smaller_queries_keys_and_values_and_nothing_else(width: int) -> None:
+    def xavier(rows: int, columns: int) -> float:
+        return math.sqrt(2 / (rows + columns))
+
+    fused = xavier(3 * width, width) / xavier(width, width)
+    given = Gain(q=1.0, k=2.0, v=0.5, o=0.25, up=3.0, down=4.0)
+    found = given.draw("fused")
+    assert (found.q, found.k, found.v) == pytest.approx((fused, 2 * fused, 0.5 * fused), rel=1e-12)
+    assert (found.o, found.up, found.down) == (0.25, 3.0, 4.0)
+    assert given.draw("separate") is given
+
+
 def test_a_wiring_that_says_nothing_is_the_plain_residual_connection() -> None:
     assert Wiring() == Wiring(
         norms=frozenset(),

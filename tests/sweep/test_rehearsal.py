@@ -108,6 +108,37 @@ def test_every_place_of_every_model_is_wired_once_for_all_its_cells() -> None:
     assert len(seen) == 2 * (2 * 2 + 2 * 3)
 
 
+def test_a_scheme_that_is_another_at_some_depth_is_named_once_a_depth() -> None:
+    cells = [
+        smoke({"scheme": scheme, "model.depth": depth, "seed": seed, "model.norm": norm})
+        for scheme in ("mix_norm", "pre_norm", "deepnorm")
+        for depth in (2, 3, 4)
+        for seed in (0, 1)
+        for norm in ("layernorm", "rmsnorm")
+    ]
+    assert list(flaws(cells)) == [
+        f"scheme 'mix_norm' is 'pre_norm' at model.depth {depth}: no number of the two differs "
+        "there; choose another depth, option or scheme to compare them"
+        for depth in (2, 3)
+    ]
+
+
+def test_the_depth_of_a_scheme_that_is_another_is_that_of_both_stacks() -> None:
+    pair = SMOKE.model_dump() | {"scheme": "mix_norm", "data": {"name": "reverse"}}
+    cells = [
+        parse(with_value(pair, "model", pair["model"] | {"family": "encoder_decoder", **given}), "")
+        for given in (
+            {"depth": 3},
+            {"depth": 2, "decoder_depth": 3},
+            {"depth": 3, "decoder_depth": 4},
+        )
+    ]
+    assert [line.partition(":")[0] for line in flaws(cells)] == [
+        "scheme 'mix_norm' is 'pre_norm' at model.depth 3",
+        "scheme 'mix_norm' is 'pre_norm' at model.depth 2 and 3",
+    ]
+
+
 def test_many_models_and_deep_ones_are_wired_in_part() -> None:
     calls = 0
 

@@ -25,6 +25,8 @@ OPTIONS = [
     ("admin", {"init": "constant"}),
     ("rezero", {"final_norm": True}),
     ("normformer", {"head_scale": "released", "residual_scale": True}),
+    ("normformer", {"decoders_only": True, "qkv": "fused"}),
+    ("sandwich", {"init": "released"}),
     ("complete_p", {"exponent": 0.5}),
 ]
 

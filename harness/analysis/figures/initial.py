@@ -78,6 +78,14 @@ def _fit(ax: Axes, part: laws.Part) -> None:
     ax.set(xlim=frame[0], ylim=frame[1])
 
 
+def _without_matrices(runs: pd.DataFrame) -> bool:
+    """Whether the matrices of every first block that has a gradient have none."""
+    first = [f"grad_norm_first_{stack}" for stack in STACKS]
+    has_gradient = (runs[[f"{name}_init" for name in first]] > 0).to_numpy()
+    is_still = (runs.reindex(columns=[f"{name}_matrices" for name in first]) == 0).to_numpy()
+    return bool(has_gradient.any() and is_still[has_gradient].all())
+
+
 @figure(needs=[f"grad_norm_first_{stack}_init" for stack in STACKS])
 def gradient_init(table: Table) -> Figure:
     """Gradient norm of the first block at step 0, with Post-Norm's factor a layer."""
@@ -85,7 +93,10 @@ def gradient_init(table: Table) -> Figure:
     pattern, label = "grad_norm_first_{}_init", "gradient norm of the first block (L2)"
     fitted = "×: post_norm, least squares seed by seed, 95 % interval (bootstrap from n = 10)"
     grey = "grey: dashes {}, dots {}".format(*laws.PAPERS)
-    sheet = _page(table, title, pattern, label, f"{fitted}\n{grey}", log=False)
+    lines = [fitted, grey]
+    if alone := [scheme for scheme, runs in by_scheme(table.runs) if _without_matrices(runs)]:
+        lines.append(f"{', '.join(alone)}: of the coefficients alone, the matrices' gradient is 0")
+    sheet = _page(table, title, pattern, label, "\n".join(lines), log=False)
     for ax, part in zip(sheet.axes, laws.parts(table, pattern), strict=True):
         _fit(ax, part)
     return sheet
