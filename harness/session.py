@@ -190,25 +190,24 @@ class Session:
     def check(self, processes: int = 1) -> list[str]:
         """What only training would meet: a corpus too short, a precision the device lacks, batches
         of a step that the processes of a cell cannot share. In words, what filters leave out."""
-        first = self.declared.tuning or self.declared  # whose runs differ in no more than seeds
+        # The runs of a tuning differ from the others in seeds and in what is held out, which asks
+        # for more of a corpus.
+        first = self.declared.tuning or self.declared
         configs = [cell.config for cell in first.cells]
         notes: dict[str, None] = {}
-        wanted = dict.fromkeys((c.data, c.model.family, c.train.length) for c in configs)
-        for options, family, length in wanted:
+        wanted = dict.fromkeys(
+            (c.data, c.model.family, c.train.length, c.train.held_out) for c in configs
+        )
+        for options, family, length, held_out in wanted:
             try:
-                task = load_task(options, self.places.data, family, length)
+                task = load_task(options, self.places.data, family, length, held_out)
             except ConfigError as error:
                 raise ConfigError(f"{shown(self.plan.source)}: {error}") from None
             if isinstance(options, Translation):
-                from harness.data.translation.languages import guessed
                 from harness.data.translation.task import Parallel  # tokenizers, scipy
 
                 assert isinstance(task, Parallel)
-                if task.filtered:
-                    notes[f"{options.corpus}: left out {task.filtered}"] = None
-                said = guessed(target for _, target in task.directions)
-                notes |= dict.fromkeys(f"{options.corpus}: {note}" for note in said)
-                notes |= dict.fromkeys(f"{options.corpus}: {words}" for words in task.beyond)
+                notes |= dict.fromkeys(task.notes)
         left = [cell.config for cell in self.wanted()]
         where = shown(self.plan.source)
         try:

@@ -11,11 +11,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from harness.data.arrays import Validation
 from harness.training.config import Config, canonical, parse, with_value
 
 Row = Mapping[str, str]
 Values = tuple[Any, ...]
 
+HELD_OUT = "train.held_out"  # what the runs of a tuning change beside tuned values and seed
 LONGEST_NAME = 80  # bytes of the name of a variant or of a selection
 # Options of a study's commands beside --set and --name, which all of them take.
 SELECTING = ("only",)
@@ -139,8 +141,14 @@ class Plan:
         return tuple(spelling(value) for axis, value in named if axis != "seed")
 
 
-def with_tuning(plan: Plan, values: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> Plan:
-    """The plan as it is before anything is tuned: every point runs every value on every seed."""
+def with_tuning(
+    plan: Plan,
+    values: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    held_out: Validation = "tuning",
+) -> Plan:
+    """The plan as it is before anything is tuned: every point runs every value on every seed, and
+    validates on what is `held_out`."""
     combinations: list[dict[str, Any]] = [{}]
     for path, each in values.items():
         combinations = [{**given, path: value} for given in combinations for value in each]
@@ -148,8 +156,10 @@ def with_tuning(plan: Plan, values: Mapping[str, Sequence[Any]], seeds: Sequence
     for point in _one_a_point(plan):
         for given in combinations:
             for seed in seeds:
-                config = _changed(plan, point.config, {**given, "seed": seed})
-                at = tuple(config.at(path) for path in plan.axes)
+                chosen_on = {"seed": seed, HELD_OUT: held_out}
+                config = _changed(plan, point.config, {**given, **chosen_on})
+                named = zip(plan.axes, point.values, strict=True)
+                at = tuple(seed if axis == "seed" else value for axis, value in named)
                 cell = Cell(config, at, point.selected)
                 cells.setdefault(cell.key, cell)
     tuned, seeds_tried = tuple(values), len(dict.fromkeys(seeds))

@@ -5,10 +5,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from harness.data.tasks import TASKS
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import read_list
+from harness.fields import Strict, read_list
+from harness.schemes import all_schemes
 from harness.sweep.plan import LONGEST_NAME, Cell, short, spelled, spelling
-from harness.training.config import holds_real, parse, with_value
+from harness.training.config import Config, parse, with_value
 
 
 def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -21,7 +23,7 @@ def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
         if path in found:
             raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
         try:
-            found[path] = list(read_list(values, real=holds_real(path)))
+            found[path] = list(read_list(values, real=_holds_real(path)))
         except ConfigError as error:
             raise ConfigError(f"{option} {path}: {error}") from None
     return found
@@ -131,3 +133,19 @@ def _spelled_as(cell: Cell, path: str, value: Any, where: str) -> str:
     if path in ("scheme", "scheme_options"):
         given["scheme_options"] = {}
     return spelling(parse(with_value(given, path, value), where).at(path))
+
+
+def _holds_real(path: str) -> bool:
+    """Whether a field, or an option of any scheme, holds a real number. False for unknown paths."""
+    section, _, name = path.partition(".")
+    if section == "scheme_options":
+        return any(isinstance(each.options.get(name), float) for each in all_schemes().values())
+    field = Config.model_fields.get(section)
+    kinds = [*TASKS.values()] if section == "data" else [field.annotation] if field else []
+    return any(
+        isinstance(kind, type)
+        and issubclass(kind, Strict)
+        and name in kind.model_fields
+        and kind.model_fields[name].annotation is float
+        for kind in kinds
+    )

@@ -8,14 +8,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import harness
+from harness.data.arrays import Validation
 from harness.errors import ConfigError, Terminated, did_you_mean
 from harness.fields import number, plain
 from harness.schemes import all_schemes
 from harness.sweep import selection
-from harness.sweep.plan import Cell, Invocation, Plan, with_tuning
+from harness.sweep.plan import HELD_OUT, Cell, Invocation, Plan, with_tuning
 from harness.training.config import parse, read_toml, with_value
 
 # The folder that holds studies/, configs/ and results/paper/: the repository, or what an installed
@@ -28,11 +29,12 @@ ROOT = _HERE / "_data" if (_HERE / "_data").is_dir() else _HERE.parent
 class Study:
     """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
     table) and the values of each axis, by dotted config path. `tune` gives values to choose from
-    for every point, by path, and under "seeds" the seeds to try them on."""
+    for every point, by path, and under "seeds" the seeds to try them on. Runs that choose validate
+    on a part of the training set, or with "held_out": "valid" on the tokens that are reported."""
 
     base: str | Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
-    tune: Mapping[str, Sequence[Any]] | None = None
+    tune: Mapping[str, Any] | None = None
 
 
 def load(
@@ -65,7 +67,7 @@ def load(
     base = _base(study, source)
     axes = {path: _listed(source, f"axes: {path}", each) for path, each in study.axes.items()}
     assigned = selection.assignments("--set", sets)
-    tune, seeds = _tuning(study, source, {**axes, **assigned})
+    tune, seeds, held_out = _tuning(study, source, {**axes, **assigned})
     for path, other in itertools.permutations([*axes, *assigned, *tune], 2):
         if other.startswith(f"{path}."):
             where = "tune" if tune.keys() & {path, other} else "axes"
@@ -95,7 +97,7 @@ def load(
         return plan
     if shared := {cell.config.seed for cell in cells}.intersection(seeds):
         raise ConfigError(f"{source}: tune: seeds: {min(shared)} is reported; tune on others")
-    return with_tuning(plan, tune, seeds)
+    return with_tuning(plan, tune, seeds, held_out)
 
 
 def _built_in() -> dict[str, Path]:
@@ -197,13 +199,19 @@ def _listed(source: Path, what: str, values: Any) -> list[Any]:
 
 def _tuning(
     study: Study, source: Path, axes: Mapping[str, Any]
-) -> tuple[dict[str, list[Any]], list[int]]:
-    """The values to choose from and the seeds to try them on; nothing for what --set has fixed."""
+) -> tuple[dict[str, list[Any]], list[int], Validation]:
+    """The values to choose from, the seeds to try them on and what to validate on; nothing for what
+    --set has fixed."""
     if study.tune is None:
-        return {}, []
+        return {}, [], "tuning"
     if not isinstance(study.tune, Mapping) or not all(isinstance(p, str) for p in study.tune):
         raise ConfigError(f"{source}: tune: expected a table of lists by config path")
-    tune = {path: _listed(source, f"tune: {path}", each) for path, each in study.tune.items()}
+    given = dict(study.tune)
+    held_out = given.pop("held_out", "tuning")
+    if held_out not in (known := get_args(Validation)):
+        hint = did_you_mean(str(held_out), known)
+        raise ConfigError(f"{source}: tune: held_out: unknown value {held_out!r}{hint}")
+    tune = {path: _listed(source, f"tune: {path}", each) for path, each in given.items()}
     if "seeds" not in tune:
         raise ConfigError(f"{source}: tune: seeds: missing; name seeds that are not reported")
     seeds = tune.pop("seeds")
@@ -218,7 +226,12 @@ def _tuning(
         if any(isinstance(value, Mapping) for value in values):  # of equals which is the smaller?
             raise ConfigError(f"{source}: tune: {path}: is a table; name each path that it holds")
     left = {path: values for path, values in tune.items() if path not in axes}
-    return left, [int(seed) for seed in seeds]
+    if left and HELD_OUT in {*left, *axes}:
+        raise ConfigError(
+            f"{source}: tune: {HELD_OUT}: differs between the runs that choose and the others; "
+            'leave it out, or give tune "held_out"'
+        )
+    return left, [int(seed) for seed in seeds], held_out
 
 
 def _cells(

@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from harness.data.arrays import Validation
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
-from harness.schemes import Family, Scheme, all_schemes, find, wiring_digest
+from harness.schemes import Family, Scheme, find, wiring_digest
 
 PROTOCOL = 1  # raised when the training loop's numbers change
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
@@ -27,6 +28,7 @@ NEUTRAL = {
     "model.qk_norm": False,
     "probe.skip_blocks": False,
     "train.average": 1,
+    "train.held_out": "valid",
 }
 
 
@@ -103,6 +105,9 @@ class Train(Strict):
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"
     validate_every: Count = 0  # optimizer steps; 0 validates at the end only
     average: Positive = 1  # last validations at which weights are noted, to end with their mean
+    # What a run validates on: the validation set, or a part of the training set that it then does
+    # not train on. Runs that choose a value do the latter; test splits are not translated then.
+    held_out: Validation = "valid"
 
     @model_validator(mode="after")
     def _averaged(self) -> "Train":
@@ -251,22 +256,6 @@ def _known_fields(given: Mapping[str, Any]) -> dict[str, Iterable[str]]:
     data = given.get("data")
     task = TASKS.get(str(data.get("name"))) if isinstance(data, Mapping) else None
     return known | {"": Config.model_fields, "data": task.model_fields if task else ()}
-
-
-def holds_real(path: str) -> bool:
-    """Whether a field, or an option of any scheme, holds a real number. False for unknown paths."""
-    section, _, name = path.partition(".")
-    if section == "scheme_options":
-        return any(isinstance(each.options.get(name), float) for each in all_schemes().values())
-    field = Config.model_fields.get(section)
-    kinds = [*TASKS.values()] if section == "data" else [field.annotation] if field else []
-    return any(
-        isinstance(kind, type)
-        and issubclass(kind, Strict)
-        and name in kind.model_fields
-        and kind.model_fields[name].annotation is float
-        for kind in kinds
-    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

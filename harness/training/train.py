@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from harness.data import tasks
-from harness.data.arrays import Task
+from harness.data.arrays import Task, Validation
 from harness.data.baselines import losses as baseline_losses
 from harness.data.batches import TrainingBatches, as_batch
 from harness.data.ranks import ALONE, Ranks
@@ -105,7 +105,9 @@ def train(
     if config.train.average > 1:
         probes.append(WeightAverage(config.train.average, config.train.validate_every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
-    translation = TranslationProbe(task, validation, log) if isinstance(task, Parallel) else None
+    translation = None  # a run that chooses a value must not see the test split
+    if isinstance(task, Parallel) and config.train.held_out == "valid":
+        translation = TranslationProbe(task, validation, log)
     if translation and not drawn:
         probes.append(translation)
     count = max(1, config.train.steps) * config.train.accumulation
@@ -240,15 +242,16 @@ def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
 
 
 def _task(config: Config, data: Path) -> tuple[Task, float, float]:
-    return _load(config.data, data, config.model.family, config.train.length, config.train.batch)
+    train = config.train
+    return _load(config.data, data, config.model.family, train.length, train.batch, train.held_out)
 
 
 @lru_cache(maxsize=4)
 def _load(
-    options: Any, data: Path, family: str, length: int, batch: int
+    options: Any, data: Path, family: str, length: int, batch: int, held_out: Validation
 ) -> tuple[Task, float, float]:
     """A worker serves many cells of one corpus."""
-    task = tasks.load(options, data, family, length)
+    task = tasks.load(options, data, family, length, held_out)
     return task, *baseline_losses(task, batch)
 
 

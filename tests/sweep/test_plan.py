@@ -124,6 +124,33 @@ def test_every_point_runs_every_value_on_every_tuning_seed(tmp_path: Path) -> No
     assert [c.values for c in tuning.cells[:2]] == [("post_norm", 8), ("post_norm", 9)]
 
 
+def test_runs_that_choose_validate_on_tokens_that_are_not_reported(tmp_path: Path) -> None:
+    whole, tuning = tuned(tmp_path)
+    assert {c.config.train.held_out for c in tuning.cells} == {"tuning"}
+    found = resolved(whole, rows_of(tuning, LOSSES))
+    assert {c.config.train.held_out for c in (*whole.waiting, *found.cells)} == {"valid"}
+    _, reported = tuned(tmp_path, f'{RATES}, "held_out": "valid"')
+    assert {c.config.train.held_out for c in reported.cells} == {"valid"}
+    assert not reported.by_key.keys() & tuning.by_key.keys()
+
+
+def test_an_axis_of_tables_is_tuned_point_by_point(tmp_path: Path) -> None:
+    axes = '{"train": [{"steps": 1}, {"steps": 2}], "seed": [0]}'
+    whole, tuning = tuned(tmp_path, axes=axes)
+    assert [whole.point(c) for c in whole.waiting] == list(
+        dict.fromkeys(map(whole.point, tuning.cells))
+    )
+    rows = {
+        c.key: ended(final=abs(c.config.optim.lr - 1e-3 * (1 + c.config.train.steps)))
+        for c in tuning.cells
+    }
+    found = resolved(whole, rows)
+    assert [(c.config.train.steps, c.config.optim.lr) for c in found.cells] == [
+        (1, 1e-3),
+        (2, 3e-3),
+    ]
+
+
 def test_until_then_all_cells_wait(tmp_path: Path) -> None:
     whole, tuning = tuned(tmp_path)
     for plan in (whole, resolved(whole, {})):

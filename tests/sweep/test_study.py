@@ -261,6 +261,15 @@ def test_a_wrong_declaration_is_one_line(tmp_path: Path, code: str, words: str) 
             "optim.betas: expected a list of two numbers, got [0.9]",
         ),
         (
+            '{"optim.lr": [1e-3], "seeds": [9], "held_out": "test"}',
+            "tune: held_out: unknown value 'test' (known: tuning, valid)",
+        ),
+        (
+            '{"train.held_out": ["valid"], "seeds": [9]}',
+            "tune: train.held_out: differs between the runs that choose and the others; leave it "
+            'out, or give tune "held_out"',
+        ),
+        (
             '{"scheme_options": [{}], "seeds": [9]}',
             "tune: scheme_options: is a table; name each path that it holds",
         ),

@@ -166,6 +166,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         {"optim.schedule": "cosine"},
         "optim.schedule: unknown value 'cosine' (known: constant, inverse_sqrt)",
     ),
+    (
+        {"train.held_out": "test"},
+        "train.held_out: unknown value 'test' (known: tuning, valid)",
+    ),
     ({"train.precision": 32}, "train.precision: unknown value 32 (did you mean '32'?)"),
     # Options of a scheme.
     (
@@ -372,6 +376,7 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"scheme": "b2t"}, {"scheme": "b2t", "scheme_options": {"init": "xavier"}}),
     ({}, {"probe": {}, "optim.name": "adam", "optim.eps": 1e-8}),
+    ({}, {"train.held_out": "valid"}),
     ({}, {"model.cross_attention": True}),
     ({}, {"model.cross_attention": Typed("true")}),
     ({"model.cross_attention": False}, {"model.cross_attention": Typed("false")}),
@@ -405,6 +410,7 @@ def test_two_spellings_are_one_cell(one: dict[str, Any], other: dict[str, Any]) 
         {"probe.window": 99},
         {"model.cross_attention": False},
         {"probe.skip_blocks": True},
+        {"train.held_out": "tuning"},
     ],
 )
 def test_another_value_is_another_cell(changes: dict[str, Any]) -> None:
