@@ -158,7 +158,7 @@ class Session:
         """Rows of other folders of these cells, on the corpora and schemes at hand."""
         found: dict[str, Row] = {}
         for key in self.offers.keys() & keys:
-            fitting = (results.taken_over(r, self.digests) for r in self.offers[key])
+            fitting = (results.as_planned(r, self.digests) for r in self.offers[key])
             if first := next(filter(None, fitting), None):
                 found[key] = first
         return found

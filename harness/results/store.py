@@ -16,6 +16,7 @@ from filelock import FileLock
 from harness.errors import MissingRuns
 from harness.results import rows as rows_file
 from harness.results import variants
+from harness.results.choice import possible, resolved
 from harness.results.columns import (
     DIGESTS,
     REUSED,
@@ -27,7 +28,7 @@ from harness.results.columns import (
     planned,
 )
 from harness.results.curves import CurveRows, CurvesFile
-from harness.sweep.plan import Plan, resolved
+from harness.sweep.plan import Plan
 from harness.training.curves import Curves
 
 Digests = Mapping[str, Mapping[str, str]]  # by key: of corpus and scheme as they are at hand
@@ -93,15 +94,6 @@ class Results:
         # Another plan may have written the row.
         return {**r, **planned(self.plan, cell)}
 
-    def taken_over(self, r: Row, digests: Digests | None) -> Row | None:
-        """As `as_planned`, for a row of another folder. A tuning also needs its last loss, which
-        rows of runs.csv have unless they diverged: then None."""
-        found = self.as_planned(r, digests)
-        if found is None or self.plan.file != "tuning.csv":
-            return found and {name: text for name, text in found.items() if name != "last_loss"}
-        last = r.get("last_loss") or r["final_loss"]
-        return {**found, "last_loss": last} if last else None
-
     def outdated(self, digests: Digests | None = None) -> list[str]:
         """One line per scheme or corpus of which rows on file do not count, with the remedy."""
         lines = self.tuning.outdated(digests) if self.tuning else []
@@ -131,7 +123,7 @@ class Results:
         """The number of rows on file that no cell of the present plan has or may get."""
         on_file = {r["run_id"] for name in variants.FILES for r in self._read(name)}
         tuning = self.tuning.plan.by_key.keys() if self.tuning else set()
-        return len(on_file - self.plan.by_key.keys() - self.plan.possible - tuning)
+        return len(on_file - self.plan.by_key.keys() - possible(self.plan) - tuning)
 
     def write(self, rows: Mapping[str, Row]) -> int:
         """Makes the plan's file its rows in its order, `rows` before those on file; returns how
@@ -147,7 +139,8 @@ class Results:
                 fitting = self.as_planned(r, None)
                 kept.setdefault(cell.key, fitting or {**r, **planned(self.plan, cell)})
         kept |= rows
-        waiting = [r for r in here if r["run_id"] in self.plan.possible - kept.keys()]
+        open_keys = possible(self.plan) - kept.keys()
+        waiting = [r for r in here if r["run_id"] in open_keys]
         if not kept and not here and not old:
             return 0
         stay = _identities([*kept.values(), *waiting])

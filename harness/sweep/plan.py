@@ -1,20 +1,17 @@
-"""What a study means: its cells, and how its tuning decides what they are. No torch, no Optuna."""
+"""What a study means: its cells, and those of its tuning. No torch, no Optuna."""
 
 import hashlib
-import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from harness.data.arrays import Validation
 from harness.training.config import Config, canonical, parse, with_value
 
-Row = Mapping[str, str]
 Values = tuple[Any, ...]
 
 HELD_OUT = "train.held_out"  # what the runs of a tuning change beside tuned values and seed
@@ -120,21 +117,6 @@ class Plan:
     def by_key(self) -> dict[str, Cell]:
         return {cell.key: cell for cell in self.cells}
 
-    @cached_property
-    def possible(self) -> frozenset[str]:
-        """Keys that waiting cells may get from the tuning."""
-        if not self.waiting or not self.tuning:
-            return frozenset()
-        tried: dict[tuple[str, ...], dict[Values, None]] = {}
-        for cell in self.tuning.cells:
-            values = tuple(cell.config.at(path) for path in self.tuned)
-            tried.setdefault(self.point(cell), {})[values] = None
-        return frozenset(
-            _changed(self, cell.config, dict(zip(self.tuned, values, strict=True))).run_id
-            for cell in self.waiting
-            for values in tried[self.point(cell)]
-        )
-
     def point(self, cell: Cell) -> tuple[str, ...]:
         """A cell's values without its seed."""
         named = zip(self.axes, cell.values, strict=True)
@@ -157,7 +139,7 @@ def with_tuning(
         for given in combinations:
             for seed in seeds:
                 chosen_on = {"seed": seed, HELD_OUT: held_out}
-                config = _changed(plan, point.config, {**given, **chosen_on})
+                config = changed(plan, point.config, {**given, **chosen_on})
                 named = zip(plan.axes, point.values, strict=True)
                 at = tuple(seed if axis == "seed" else value for axis, value in named)
                 cell = Cell(config, at, point.selected)
@@ -179,57 +161,8 @@ def _one_a_point(plan: Plan) -> list[Cell]:
     return list(points.values())
 
 
-def resolved(plan: Plan, rows: Mapping[str, Row]) -> Plan:
-    """The plan with the values that the rows of its tuning, by run_id, have chosen; cells of a
-    point whose tuning is not complete go on waiting."""
-    if plan.tuning is None:
-        return plan
-    tried: dict[tuple[str, ...], dict[Values, list[Row | None]]] = {}
-    for cell in plan.tuning.cells:
-        values = tuple(cell.config.at(path) for path in plan.tuned)
-        tried.setdefault(plan.point(cell), {}).setdefault(values, []).append(rows.get(cell.key))
-    best = {point: best_of(each) for point, each in tried.items()}
-    cells: list[Cell] = []
-    waiting: list[Cell] = []
-    for cell in plan.waiting:
-        chosen = best[plan.point(cell)]
-        if chosen is None:
-            waiting.append(cell)
-        else:
-            given = dict(zip(plan.tuned, chosen, strict=True))
-            cells.append(replace(cell, config=_changed(plan, cell.config, given)))
-    return replace(plan, cells=tuple(cells), waiting=tuple(waiting))
-
-
-def best_of(tried: Mapping[Values, Sequence[Row | None]]) -> Values | None:
-    """The values with the lowest mean final loss, a failed run counting as infinity; if all fail,
-    with the lowest mean last finite loss; of equals the smaller. None while a run is missing.
-
-    Reads what rows say, not what runs measured: a clone chooses as the first run did.
-    """
-    complete: dict[Values, list[Row]] = {}
-    for values, rows in tried.items():
-        complete[values] = [r for r in rows if r is not None and r["outcome"] != "crashed"]
-        if len(complete[values]) < len(rows):
-            return None
-    scores: list[Callable[[Row], float]] = [_final_loss, _last_loss]
-    for score in scores:
-        means = {values: fmean(map(score, rows)) for values, rows in complete.items()}
-        lowest = min(means.values())
-        if math.isfinite(lowest):
-            break
-    return min(values for values, mean in means.items() if mean == lowest)
-
-
-def _final_loss(r: Row) -> float:
-    return float(r["final_loss"]) if r["outcome"] == "trained" else math.inf
-
-
-def _last_loss(r: Row) -> float:
-    return float(r.get("last_loss") or math.inf)
-
-
-def _changed(plan: Plan, config: Config, values: Mapping[str, Any]) -> Config:
+def changed(plan: Plan, config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with these values by path; ConfigError for one that it cannot have."""
     given = config.model_dump(mode="json")
     for path, value in values.items():
         given = with_value(given, path, value)

@@ -118,7 +118,6 @@ def train(
         trainer = trainer_for(config, probes, log_every, ranks)
         trainer.fit(module, DataLoader(batches, batch_size=None))
     outcome = _outcome(detector, validation, trainer.global_step)
-    outcome["last_loss"] = _last_loss(outcome, curves)
     if outcome["outcome"] != "diverged":
         scores = translation.scores if translation else {}
         scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
@@ -195,14 +194,6 @@ def _outcome(detector: Detector, validation: ValidationProbe, steps: int) -> dic
             **{f"metric_{name}": value for name, value in final.items() if name != "loss"},
         }
     return {"outcome": "diverged", "reason": reason, "diverged_at": step}
-
-
-def _last_loss(outcome: dict[str, Any], curves: Curves) -> float | None:
-    """The last finite loss: of validation, or of the training that diverged."""
-    if outcome["outcome"] != "diverged":
-        return float(outcome["final_loss"])
-    finite = [x for x in curves.array("loss/train").tolist() if math.isfinite(x)]
-    return finite[-1] if finite else None
 
 
 def _gradient_columns(curves: Curves, stream: StreamProbe, config: Config) -> dict[str, Any]:
