@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +39,19 @@ def present(cells: Sequence[Cell], axes: Collection[str]) -> dict[str, list[str]
     }
 
 
+def varied(
+    cells: Sequence[Cell], axes: Collection[str], path: str, values: Sequence[Any]
+) -> list[str]:
+    """The values that make a variant, spelled, as far as its cells have them. Cells may have others
+    than those that were given, as model.norm of a scheme without norms."""
+    found = present(cells, axes)[path]
+    try:
+        given = dict.fromkeys(_spelled_as(cells, path, value, "--set") for value in values)
+    except ConfigError:  # another cell may have the value
+        return found
+    return [text for text in given if text in found] or found
+
+
 def of_axes(
     assigned: Mapping[str, list[Any]],
     axes: Mapping[str, list[Any]],
@@ -52,12 +66,12 @@ def of_axes(
     known = present(cells, axes)
     for path in paths:
         try:
-            values = [_spelled_as(cells[0], path, text, "--set") for text in assigned[path]]
+            values = [_spelled_as(cells, path, text, "--set") for text in assigned[path]]
         except ConfigError:
             continue  # these cells cannot have it; those of a variant may, or say what is wrong
         if set(values) <= set(known[path]):
             spelled_values[path] = values
-            own[path] = [v for v in axes[path] if _spelled_as(cells[0], path, v, "axes") in values]
+            own[path] = [v for v in axes[path] if _spelled_as(cells, path, v, "axes") in values]
     return spelled_values, own
 
 
@@ -80,7 +94,7 @@ def select(
             raise ConfigError(f"--only {path}: not an axis of {study}{did_you_mean(path, axes)}")
         values = set()
         for text in texts:
-            value = _spelled_as(cells[0], path, text, f"--only {path}")
+            value = _spelled_as(cells, path, text, f"--only {path}")
             if value not in known[path]:
                 has = ", ".join(known[path])
                 raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {has})")
@@ -126,9 +140,25 @@ def variant(
     return name
 
 
-def _spelled_as(cell: Cell, path: str, value: Any, where: str) -> str:
+def _spelled_as(cells: Sequence[Cell], path: str, value: Any, where: str) -> str:
     """A value from a command line as a row spells it: read as the field's type in a config that is
-    known to be valid. ConfigError, beginning with `where`, if the field cannot have it."""
+    known to be valid. ConfigError, beginning with `where`, if the field cannot have it.
+
+    A config may have one value whatever it is given, as model.norm of a scheme without norms: then
+    the config of another scheme or family is asked.
+    """
+    text = _read_in(cells[0], path, value, where)
+    if text.casefold() == str(value).casefold():
+        return text
+    others = {(cell.config.scheme, cell.config.model.family): cell for cell in cells[1:]}
+    for cell in others.values():
+        with suppress(ConfigError):
+            if (found := _read_in(cell, path, value, where)).casefold() == str(value).casefold():
+                return found
+    return text
+
+
+def _read_in(cell: Cell, path: str, value: Any, where: str) -> str:
     given = cell.config.model_dump()
     if path in ("scheme", "scheme_options"):
         given["scheme_options"] = {}

@@ -78,7 +78,7 @@ def load(
     changed = {path: assigned[path] for path in sorted(assigned) if path not in selecting}
     axes |= changed
     cells = _cells(base, axes, source, needed if changed else {})
-    variation = {path: selection.present(cells, axes)[path] for path in changed}
+    variation = {path: selection.varied(cells, axes, path, changed[path]) for path in changed}
     wanted = selection.assignments("--only", only)
     cells, selected = selection.select(cells, list(axes), selecting, wanted, source.stem)
     plan = Plan(

@@ -18,7 +18,7 @@ from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
-from harness.schemes import Family, Scheme, find, wiring_digest
+from harness.schemes import Family, Scheme, find, is_normed, wiring_digest
 
 PROTOCOL = 1  # raised when the training loop's numbers change
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
@@ -176,6 +176,10 @@ class Config(Strict):
             self.rule.serve(model.family)
         except ConfigError as error:
             raise ConfigError(f"model.family: {error}") from None
+        usual = Model.model_fields["norm"].default
+        if model.norm != usual and not model.qk_norm and not self._is_normed:
+            # Without norms it is the same cell whatever their kind is said to be.
+            object.__setattr__(self, "model", model.model_copy(update={"norm": usual}))
         served = FAMILIES[self.data.name]
         if model.family not in served:
             raise ConfigError(
@@ -187,6 +191,11 @@ class Config(Strict):
     @cached_property
     def rule(self) -> Scheme:
         return find(self.scheme)
+
+    @property
+    def _is_normed(self) -> bool:
+        model = self.model
+        return is_normed(self.rule, self.scheme_options, model.encoders, model.decoders)
 
     @property
     def canonical_options(self) -> str:
