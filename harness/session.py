@@ -8,13 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, Disagreement, MissingRuns
 from harness.results import variants
 from harness.results.columns import Row, differences, row
-from harness.results.store import Results
+from harness.results.store import Results, digests
 from harness.sweep.plan import Cell, Plan
 from harness.sweep.rehearsal import excess, flaws
 from harness.sweep.study import shown
@@ -138,7 +137,7 @@ class Session:
         def together(results: Results) -> dict[str, Row]:
             nonlocal standing
             if not results.plan.by_key.keys() <= self.digests.keys():
-                self.digests |= _digests(results.plan, self.places.data)
+                self.digests |= digests(results.plan, self.places.data)
                 standing = standing and self.ledger.standing()  # results on other corpora are out
             on_file = results.rows(self.digests)
             measured = {key for key, r in on_file.items() if r["outcome"] != "crashed"}
@@ -149,8 +148,15 @@ class Session:
             differing.update(disagreeing(results.plan, on_file, standing))
             return merged(results.plan, on_file, standing, prefer)
 
-        self.trials = together(self.results.tuning) if self.results.tuning else {}
-        self.results = Results(self.places.results, self.declared, self.trials)
+        self.trials = {}
+        while read := self.results.tuning:  # its rows may make it try values beyond its grid
+            found = together(read)
+            self.results = Results(self.places.results, self.declared, found)
+            assert self.results.tuning
+            tried = self.results.tuning.plan.by_key
+            if tried.keys() <= read.plan.by_key.keys():
+                self.trials = {key: r for key, r in found.items() if key in tried}
+                break
         self.rows = together(self.results)
         return differing
 
@@ -285,13 +291,3 @@ def disagreeing(plan: Plan, on_file: Mapping[str, Row], standing: "Standing") ->
     both = (standing.accepted.keys() & on_file.keys() & plan.by_key.keys()) - standing.settled
     ours = {key: row(plan, plan.by_key[key], standing.accepted[key]["record"]) for key in both}
     return {key: mine for key, mine in ours.items() if differences(on_file[key], mine)}
-
-
-def _digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
-    """By cell: the digests of its corpus and its scheme as they are at hand."""
-    options = {cell.config.data for cell in plan.cells}
-    at_hand = {option: data_sha(option, data) for option in options}
-    return {
-        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
-        for cell in plan.cells
-    }

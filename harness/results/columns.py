@@ -83,7 +83,7 @@ def planned(plan: Plan, cell: Cell) -> Row:
         "seed": str(config.seed),
         **{axis: spelling(value) for axis, value in zip(plan.axes, cell.values, strict=True)},
         **{path: spelling(config.at(path)) if known else "" for path in plan.tuned},
-        "tuned_over": str(plan.tried),
+        "tuned_over": str(plan.tried.get(plan.point(cell), 0)),
     }
 
 

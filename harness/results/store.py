@@ -13,10 +13,11 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
+from harness.data.tasks import data_sha
 from harness.errors import MissingRuns
 from harness.results import rows as rows_file
 from harness.results import variants
-from harness.results.choice import possible, resolved
+from harness.results.choice import grown, possible, resolved
 from harness.results.columns import (
     DIGESTS,
     REUSED,
@@ -57,9 +58,10 @@ class Results:
         self, folder: Path, plan: Plan, tuning_rows: Mapping[str, Row] | None = None
     ) -> None:
         variants.check(folder, plan)
+        if plan.tuning:
+            found = _tuning_rows(folder, plan.tuning) if tuning_rows is None else tuning_rows
+            plan = resolved(plan, found)
         self.tuning = Results(folder, plan.tuning) if plan.tuning else None
-        if self.tuning:
-            plan = resolved(plan, self.tuning.rows() if tuning_rows is None else tuning_rows)
         self.root, self.folder, self.plan = folder, folder / plan.name, plan
         self.curves = CurvesFile(self.folder / "curves.csv.gz")
 
@@ -122,8 +124,8 @@ class Results:
     def retired(self) -> int:
         """The number of rows on file that no cell of the present plan has or may get."""
         on_file = {r["run_id"] for name in variants.FILES for r in self._read(name)}
-        tuning = self.tuning.plan.by_key.keys() if self.tuning else set()
-        return len(on_file - self.plan.by_key.keys() - possible(self.plan) - tuning)
+        parts = [self.plan, *([self.tuning.plan] if self.tuning else [])]
+        return len(on_file.difference(*(plan.by_key.keys() | possible(plan) for plan in parts)))
 
     def write(self, rows: Mapping[str, Row]) -> int:
         """Makes the plan's file its rows in its order, `rows` before those on file; returns how
@@ -207,7 +209,7 @@ class Results:
             self.plan.axes,
             runs,
             curves[curves["run_id"].isin(own)],
-            lacking[head(self.plan.axes)],
+            lacking[[*head(self.plan.axes), *(() if self.tuning else self.plan.tuned)]],
             self.plan.tuned,
             self.tuning.table() if self.tuning else None,
             self.plan.selection,
@@ -240,6 +242,24 @@ class Results:
 
     def _write(self, name: str, rows: list[Row]) -> None:
         rows_file.write(self.folder / name, columns(self.plan, rows), rows)
+
+
+def digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
+    """By cell: the digests of its corpus and its scheme as they are at hand."""
+    options = {cell.config.data for cell in plan.cells}
+    at_hand = {option: data_sha(option, data) for option in options}
+    return {
+        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
+        for cell in plan.cells
+    }
+
+
+def _tuning_rows(folder: Path, tuning: Plan) -> dict[str, Row]:
+    """Rows on file of all that a tuning has tried, also beyond its grid."""
+    rows: dict[str, Row] = {}
+    while len(found := Results(folder, grown(tuning, rows)).rows()) > len(rows):
+        rows = found
+    return rows
 
 
 def _identity(r: Row) -> tuple[str, ...]:

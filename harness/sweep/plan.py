@@ -13,6 +13,7 @@ from harness.data.arrays import Validation
 from harness.training.config import Config, canonical, parse, with_value
 
 Values = tuple[Any, ...]
+Point = tuple[str, ...]  # a cell's values without its seed, spelled
 
 HELD_OUT = "train.held_out"  # what the runs of a tuning change beside tuned values and seed
 LONGEST_NAME = 80  # bytes of the name of a variant or of a selection
@@ -89,7 +90,8 @@ class Plan:
     selection: str = ""  # spells the selected values; empty if all cells are selected
     file: str = "runs.csv"
     tuned: tuple[str, ...] = ()  # paths whose values `tuning` chooses for each point
-    tried: int = 0  # how many values of them
+    tried: Mapping[Point, int] = field(default_factory=dict)  # how many values of each point
+    extend: int = 0  # how many values beyond its grid the tuning may try for a point
     waiting: tuple[Cell, ...] = ()  # cells whose tuned values are not chosen
     tuning: "Plan | None" = None  # the cells that choose
 
@@ -117,7 +119,7 @@ class Plan:
     def by_key(self) -> dict[str, Cell]:
         return {cell.key: cell for cell in self.cells}
 
-    def point(self, cell: Cell) -> tuple[str, ...]:
+    def point(self, cell: Cell) -> Point:
         """A cell's values without its seed."""
         named = zip(self.axes, cell.values, strict=True)
         return tuple(spelling(value) for axis, value in named if axis != "seed")
@@ -128,9 +130,11 @@ def with_tuning(
     values: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
     held_out: Validation = "tuning",
+    extend: int = 0,
 ) -> Plan:
     """The plan as it is before anything is tuned: every point runs every value on every seed, and
-    validates on what is `held_out`."""
+    validates on what is `held_out`. Rows decide which values beyond these are tried, at most
+    `extend` for a point."""
     combinations: list[dict[str, Any]] = [{}]
     for path, each in values.items():
         combinations = [{**given, path: value} for given in combinations for value in each]
@@ -144,16 +148,24 @@ def with_tuning(
                 at = tuple(seed if axis == "seed" else value for axis, value in named)
                 cell = Cell(config, at, point.selected)
                 cells.setdefault(cell.key, cell)
-    tuned, seeds_tried = tuple(values), len(dict.fromkeys(seeds))
-    tried = len(cells) // seeds_tried // len(_one_a_point(plan))
-    plan = replace(plan, tuned=tuned, tried=tried)
-    tuning = replace(plan, cells=tuple(cells.values()), file="tuning.csv")
-    return replace(plan, cells=(), waiting=plan.cells, tuning=tuning)
+    plan = replace(plan, tuned=tuple(values), extend=extend)
+    tuning = tried_over(replace(plan, file="tuning.csv"), list(cells.values()))
+    return replace(plan, cells=(), waiting=plan.cells, tuning=tuning, tried=tuning.tried)
+
+
+def tried_over(tuning: Plan, cells: Sequence[Cell]) -> Plan:
+    """The tuning with these cells, and with how many values they try for each point."""
+    found: dict[Point, set[Values]] = {}
+    for cell in cells:
+        values = tuple(cell.config.at(path) for path in tuning.tuned)
+        found.setdefault(tuning.point(cell), set()).add(values)
+    tried = {point: len(each) for point, each in found.items()}
+    return replace(tuning, cells=tuple(cells), tried=tried)
 
 
 def _one_a_point(plan: Plan) -> list[Cell]:
     """A cell of each point, selected if any of the point's is."""
-    points: dict[tuple[str, ...], Cell] = {}
+    points: dict[Point, Cell] = {}
     for cell in plan.cells:
         first = points.setdefault(plan.point(cell), cell)
         if cell.selected and not first.selected:

@@ -30,7 +30,8 @@ class Study:
     """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
     table) and the values of each axis, by dotted config path. `tune` gives values to choose from
     for every point, by path, and under "seeds" the seeds to try them on. Runs that choose validate
-    on a part of the training set, or with "held_out": "valid" on the tokens that are reported."""
+    on a part of the training set, or with "held_out": "valid" on the tokens that are reported. With
+    "extend" at most so many values beyond an end of the list are tried, while the best is there."""
 
     base: str | Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
@@ -67,7 +68,7 @@ def load(
     base = _base(study, source)
     axes = {path: _listed(source, f"axes: {path}", each) for path, each in study.axes.items()}
     assigned = selection.assignments("--set", sets)
-    tune, seeds, held_out = _tuning(study, source, {**axes, **assigned})
+    tune, (seeds, held_out, extend) = _tuning(study, source, {**axes, **assigned})
     for path, other in itertools.permutations([*axes, *assigned, *tune], 2):
         if other.startswith(f"{path}."):
             where = "tune" if tune.keys() & {path, other} else "axes"
@@ -97,7 +98,7 @@ def load(
         return plan
     if shared := {cell.config.seed for cell in cells}.intersection(seeds):
         raise ConfigError(f"{source}: tune: seeds: {min(shared)} is reported; tune on others")
-    return with_tuning(plan, tune, seeds, held_out)
+    return with_tuning(plan, tune, seeds, held_out, extend)
 
 
 def _built_in() -> dict[str, Path]:
@@ -199,11 +200,11 @@ def _listed(source: Path, what: str, values: Any) -> list[Any]:
 
 def _tuning(
     study: Study, source: Path, axes: Mapping[str, Any]
-) -> tuple[dict[str, list[Any]], list[int], Validation]:
-    """The values to choose from, the seeds to try them on and what to validate on; nothing for what
-    --set has fixed."""
+) -> tuple[dict[str, list[Any]], tuple[list[int], Validation, int]]:
+    """The values to choose from, without what --set has fixed; the seeds to try them on, what to
+    validate on, and how many values beyond an end may be tried."""
     if study.tune is None:
-        return {}, [], "tuning"
+        return {}, ([], "tuning", 0)
     if not isinstance(study.tune, Mapping) or not all(isinstance(p, str) for p in study.tune):
         raise ConfigError(f"{source}: tune: expected a table of lists by config path")
     given = dict(study.tune)
@@ -211,6 +212,9 @@ def _tuning(
     if held_out not in (known := get_args(Validation)):
         hint = did_you_mean(str(held_out), known)
         raise ConfigError(f"{source}: tune: held_out: unknown value {held_out!r}{hint}")
+    extend = given.pop("extend", 0)
+    if (beyond := number(extend)) is None or beyond < 0 or beyond != int(beyond):
+        raise ConfigError(f"{source}: tune: extend: expected an integer from 0 on, got {extend!r}")
     tune = {path: _listed(source, f"tune: {path}", each) for path, each in given.items()}
     if "seeds" not in tune:
         raise ConfigError(f"{source}: tune: seeds: missing; name seeds that are not reported")
@@ -225,13 +229,24 @@ def _tuning(
             raise ConfigError(f"{source}: tune: {path}: is an axis already; keep one of the two")
         if any(isinstance(value, Mapping) for value in values):  # of equals which is the smaller?
             raise ConfigError(f"{source}: tune: {path}: is a table; name each path that it holds")
+    if beyond and not (len(tune) == 1 and all(map(_goes_on, tune.values()))):
+        raise ConfigError(
+            f"{source}: tune: extend: needs one tuned path with two or more positive numbers, got "
+            f"{', '.join(f'{path}={values!r}' for path, values in tune.items())}; leave it out"
+        )
     left = {path: values for path, values in tune.items() if path not in axes}
     if left and HELD_OUT in {*left, *axes}:
         raise ConfigError(
             f"{source}: tune: {HELD_OUT}: differs between the runs that choose and the others; "
             'leave it out, or give tune "held_out"'
         )
-    return left, [int(seed) for seed in seeds], held_out
+    return left, ([int(seed) for seed in seeds], held_out, int(beyond))
+
+
+def _goes_on(values: list[Any]) -> bool:
+    """True for a list of at least two different positive numbers."""
+    read = {number(value) for value in values}
+    return len(read) > 1 and all(value is not None and value > 0 for value in read)
 
 
 def _cells(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.results.choice import Row, best_of, possible, resolved
+from harness.results.choice import Row, best_of, beyond, grown, possible, resolved
 from harness.sweep.plan import Plan, Values
 from harness.sweep.study import load
 from tests.sweep.test_plan import AXES, RATES, rates, tuned
@@ -193,7 +193,7 @@ def test_a_point_that_lacks_a_row_waits_while_others_go_on(tmp_path: Path) -> No
 def test_two_tuned_paths_are_tried_as_a_product(tmp_path: Path) -> None:
     whole, tuning = tuned(tmp_path, f'{RATES}, "optim.warmup_steps": [0, 5, 9]')
     assert len(tuning.cells) == 2 * 2 * 3 * 2
-    assert tuning.tried == 6
+    assert set(tuning.tried.values()) == {6}
     rows = {
         c.key: ended(final=1.0 if values == (3e-3, 5) else 2.0)
         for c in tuning.cells
@@ -205,7 +205,7 @@ def test_two_tuned_paths_are_tried_as_a_product(tmp_path: Path) -> None:
 
 def test_a_study_without_tuning_has_tried_nothing(tmp_path: Path) -> None:
     plain = load(str(study(tmp_path, AXES)))
-    assert (plain.tuning, plain.tuned, plain.tried, plain.waiting) == (None, (), 0, ())
+    assert (plain.tuning, plain.tuned, plain.tried, plain.waiting) == (None, (), {}, ())
     assert resolved(plain, {}) == plain
 
 
@@ -228,3 +228,132 @@ def test_a_waiting_cell_may_become_any_of_the_values_tried(tmp_path: Path) -> No
     ]
     assert possible(whole) == {key for found in ends for key in found.by_key}
     assert possible(ends[0]) == frozenset()
+
+
+# Values beyond the grid
+
+
+@pytest.mark.parametrize(
+    ("values", "up", "down"),
+    [
+        ([1e-3, 3e-3, 1e-2], [3e-2, 1e-1, 3e-1, 1.0], [3e-4, 1e-4, 3e-5]),
+        ([3e-4, 1e-3, 3e-3, 1e-2], [3e-2, 1e-1], [1e-4, 3e-5]),
+        ([1e-2, 3e-3, 1e-3], [3e-2], [3e-4]),  # in any order
+        ([1, 3, 10], [30, 100], []),  # of integers there is none below 1
+        ([1e-3, 2e-3, 4e-3], [8e-3, 1.6e-2, 3.2e-2], [5e-4, 2.5e-4]),
+        ([100, 200, 400], [800, 1600], [50, 25, 12]),
+        ([1.0, 2.0, 5.0, 10.0], [20.0, 50.0, 100.0], [0.5, 0.2, 0.1]),
+        ([1e-3, 1e-2], [1e-1, 1.0], [1e-4]),
+        ([1e-3, 3e-3], [9e-3, 2.7e-2], [3.3e-4]),  # nothing says that 1e-2 is meant
+        ([3.16e-4, 1e-3, 3.16e-3], [1e-2, 3.16e-2], [1e-4]),
+        ([0.12, 0.15], [0.19, 0.24], [0.096]),
+        ([3, 4], [5, 6, 7], [2, 1]),
+    ],
+)
+def test_a_grid_goes_on_as_it_is_spaced(
+    values: list[float], up: list[float], down: list[float]
+) -> None:
+    for upwards, expected in ((True, up), (False, down)):
+        tried = list(values)
+        for value in expected:
+            found = beyond(tried, upwards=upwards)
+            assert found is not None and (found, type(found)) == (value, type(value))
+            tried.append(found)
+    if not down:
+        assert beyond(values, upwards=False) is None
+
+
+def at(whole: Plan, losses: Mapping[float, float], scheme: str | None = None) -> dict[str, Row]:
+    """Rows of these rates of a tuning, also of values that it does not try yet."""
+    assert whole.tuning
+    rows: dict[str, Row] = {}
+    for _ in range(9):
+        for c in grown(whole.tuning, rows).cells:
+            if scheme in (None, c.config.scheme) and c.config.optim.lr in losses:
+                rows[c.key] = ended(final=losses[c.config.optim.lr])
+    return rows
+
+
+def tried_at(plan: Plan, scheme: str) -> list[float]:
+    assert plan.tuning
+    own = [c.config.optim.lr for c in plan.tuning.cells if c.config.scheme == scheme]
+    return list(dict.fromkeys(own))
+
+
+EXTENDED = f'{RATES}, "extend": 2'
+
+
+def test_a_point_tries_the_next_value_while_its_best_stands_at_an_end(tmp_path: Path) -> None:
+    whole, _ = tuned(tmp_path, EXTENDED)
+    falling = {1e-3: 5.0, 3e-3: 4.0, 9e-3: 3.0, 2.7e-2: 2.0, 8.1e-2: 1.0}
+    for known, tried in ((2, [1e-3, 3e-3, 9e-3]), (3, [1e-3, 3e-3, 9e-3, 2.7e-2])):
+        found = resolved(whole, at(whole, dict(list(falling.items())[:known]), "rezero"))
+        assert tried_at(found, "rezero") == tried
+        assert tried_at(found, "post_norm") == [1e-3, 3e-3]  # nothing is known of it
+        assert found.cells == () and len(found.waiting) == 6
+    done = resolved(whole, at(whole, falling, "rezero"))  # two values beyond, and no third
+    assert tried_at(done, "rezero") == [1e-3, 3e-3, 9e-3, 2.7e-2]
+    assert rates(done.cells) == [("rezero", seed, 2.7e-2) for seed in (0, 1, 2)]
+    assert done.tried == {("post_norm",): 2, ("rezero",): 4}
+    assert done.tuning and done.tuning.tried == done.tried
+    assert {c.config.seed for c in done.tuning.cells} == {8, 9}
+    assert {c.config.train.held_out for c in done.tuning.cells} == {"tuning"}
+
+
+def test_a_value_that_is_worse_ends_the_search_and_both_ends_count_together(tmp_path: Path) -> None:
+    whole, _ = tuned(tmp_path, EXTENDED)
+    found = resolved(whole, at(whole, {1e-3: 5.0, 3e-3: 4.0, 9e-3: 4.5}))
+    assert tried_at(found, "rezero") == [1e-3, 3e-3, 9e-3]
+    assert {lr for *_, lr in rates(found.cells)} == {3e-3} and not found.waiting
+    down = resolved(whole, at(whole, {3.3e-4: 3.0, 1.1e-4: 2.0, 1e-3: 4.0, 3e-3: 5.0}))
+    assert tried_at(down, "rezero") == [1e-3, 3e-3, 3.3e-4, 1.1e-4]
+    assert {lr for *_, lr in rates(down.cells)} == {1.1e-4}
+
+
+def test_a_best_value_inside_the_grid_tries_nothing_more(tmp_path: Path) -> None:
+    whole, _ = tuned(tmp_path, '"optim.lr": [1e-3, 3e-3, 1e-2], "extend": 2')
+    found = resolved(whole, at(whole, {1e-3: 3.0, 3e-3: 2.0, 1e-2: 3.0}))
+    assert set(found.tried.values()) == {3} and not found.waiting
+
+
+def test_without_extend_the_grid_is_all_that_is_tried(tmp_path: Path) -> None:
+    whole, tuning = tuned(tmp_path)
+    rows = at(whole, {1e-3: 3.0, 3e-3: 2.0})
+    assert grown(tuning, rows) == tuning
+    assert {lr for *_, lr in rates(resolved(whole, rows).cells)} == {3e-3}
+
+
+def test_a_crash_beyond_the_grid_keeps_its_point_waiting(tmp_path: Path) -> None:
+    whole, _ = tuned(tmp_path, EXTENDED)
+    rows = at(whole, {1e-3: 3.0, 3e-3: 2.0})
+    assert whole.tuning
+    more = [c.key for c in grown(whole.tuning, rows).cells if c.config.optim.lr == 9e-3]
+    found = resolved(whole, rows | dict.fromkeys(more, ended("crashed")))
+    assert len(found.waiting) == 6 and len(more) == 4
+
+
+def test_a_value_that_no_config_can_have_is_not_tried(tmp_path: Path) -> None:
+    whole, tuning = tuned(tmp_path, '"model.dropout": [0.4, 0.8], "extend": 2')
+    at_dropout = {c.key: ended(final=1 - c.config.model.dropout) for c in tuning.cells}
+    found = resolved(whole, at_dropout)  # 1.6 is no share
+    assert not found.waiting and {c.config.model.dropout for c in found.cells} == {0.8}
+    assert set(found.tried.values()) == {2}
+
+
+def test_keys_that_values_beyond_the_grid_may_give_are_possible(tmp_path: Path) -> None:
+    whole, tuning = tuned(tmp_path, EXTENDED)
+    for losses in (
+        {1e-3: 5.0, 3e-3: 4.0, 9e-3: 3.0, 2.7e-2: 2.0},
+        {1e-3: 4.0, 3e-3: 5.0, 3.3e-4: 3.0, 1.1e-4: 2.0},
+    ):
+        found = resolved(whole, at(whole, losses))
+        assert found.tuning and found.by_key.keys() <= possible(whole)
+        assert found.tuning.by_key.keys() <= possible(tuning)
+        assert possible(found) == frozenset()
+
+
+def test_a_variant_is_extended_too_and_a_path_that_set_fixes_is_not(tmp_path: Path) -> None:
+    _, tuning = tuned(tmp_path, EXTENDED, sets=["model.depth=2"])
+    assert (tuning.extend, len(tuning.cells)) == (2, 8)
+    path = study(tmp_path, AXES, tune=f'{{{EXTENDED}, "seeds": [8, 9]}}')
+    assert load(str(path), sets=["optim.lr=0.1"]).tuning is None
