@@ -161,7 +161,7 @@ def _print_task(config: Path, path: Path) -> None:
     if not isinstance(read.data, Translation):
         raise ConfigError(f"{config}: data.name: is no translation; name such a config")
     options = read.data.model_copy(update={"corpus": str(path.resolve())})
-    task = load_parallel(options, path.parent, read.train.length)
+    task = load_parallel(options, path.parent, read.train.length, read.train.held_out)
     typer.echo(f"task       {', '.join(f'{split} {n}' for split, n in task.sizes.items())}")
     typer.echo(f"left out   {task.filtered or 'none'}\npieces     {task.vocabularies[0]}")
     for test in task.tests:

@@ -41,7 +41,7 @@ def run_study(
     session.recover()
     asked: list[Cell] = []
     try:
-        # Once for the tuning, and again for the cells that it has decided.
+        # Once for the tuning, and again for what it has decided: values beyond its grid, and cells.
         while wanted := session.wanted(session.merge(prefer)):
             if asked and {c.key for c in wanted} & {c.key for c in asked}:
                 break  # no worker could finish these
@@ -211,7 +211,7 @@ class Bar:
         words += [f"{outcomes[name]} {name}" for name in FAILED if outcomes[name]]
         words += [] if left is None else [f"{left / self.processes / 60:.1f} minutes left"]
         said = ", ".join(words)
-        self.bar.update(self.task, completed=len(rows), description=said)
+        self.bar.update(self.task, total=self.session.size, completed=len(rows), description=said)
         if said != self.shown and not self.live:
             print(f"{self.session.plan.name}: {said}", file=sys.stderr, flush=True)
         self.shown = said

@@ -8,13 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, Disagreement, MissingRuns
 from harness.results import variants
 from harness.results.columns import Row, differences, row
-from harness.results.store import Results
+from harness.results.store import Results, digests
 from harness.sweep.plan import Cell, Plan
 from harness.sweep.rehearsal import excess, flaws
 from harness.sweep.study import shown
@@ -138,7 +137,7 @@ class Session:
         def together(results: Results) -> dict[str, Row]:
             nonlocal standing
             if not results.plan.by_key.keys() <= self.digests.keys():
-                self.digests |= _digests(results.plan, self.places.data)
+                self.digests |= digests(results.plan, self.places.data)
                 standing = standing and self.ledger.standing()  # results on other corpora are out
             on_file = results.rows(self.digests)
             measured = {key for key, r in on_file.items() if r["outcome"] != "crashed"}
@@ -149,8 +148,15 @@ class Session:
             differing.update(disagreeing(results.plan, on_file, standing))
             return merged(results.plan, on_file, standing, prefer)
 
-        self.trials = together(self.results.tuning) if self.results.tuning else {}
-        self.results = Results(self.places.results, self.declared, self.trials)
+        self.trials = {}
+        while read := self.results.tuning:  # its rows may make it try values beyond its grid
+            found = together(read)
+            self.results = Results(self.places.results, self.declared, found)
+            assert self.results.tuning
+            tried = self.results.tuning.plan.by_key
+            if tried.keys() <= read.plan.by_key.keys():
+                self.trials = {key: r for key, r in found.items() if key in tried}
+                break
         self.rows = together(self.results)
         return differing
 
@@ -158,7 +164,7 @@ class Session:
         """Rows of other folders of these cells, on the corpora and schemes at hand."""
         found: dict[str, Row] = {}
         for key in self.offers.keys() & keys:
-            fitting = (results.taken_over(r, self.digests) for r in self.offers[key])
+            fitting = (results.as_planned(r, self.digests) for r in self.offers[key])
             if first := next(filter(None, fitting), None):
                 found[key] = first
         return found
@@ -190,25 +196,24 @@ class Session:
     def check(self, processes: int = 1) -> list[str]:
         """What only training would meet: a corpus too short, a precision the device lacks, batches
         of a step that the processes of a cell cannot share. In words, what filters leave out."""
-        first = self.declared.tuning or self.declared  # whose runs differ in no more than seeds
+        # The runs of a tuning differ from the others in seeds and in what is held out, which asks
+        # for more of a corpus.
+        first = self.declared.tuning or self.declared
         configs = [cell.config for cell in first.cells]
         notes: dict[str, None] = {}
-        wanted = dict.fromkeys((c.data, c.model.family, c.train.length) for c in configs)
-        for options, family, length in wanted:
+        wanted = dict.fromkeys(
+            (c.data, c.model.family, c.train.length, c.train.held_out) for c in configs
+        )
+        for options, family, length, held_out in wanted:
             try:
-                task = load_task(options, self.places.data, family, length)
+                task = load_task(options, self.places.data, family, length, held_out)
             except ConfigError as error:
                 raise ConfigError(f"{shown(self.plan.source)}: {error}") from None
             if isinstance(options, Translation):
-                from harness.data.translation.languages import guessed
                 from harness.data.translation.task import Parallel  # tokenizers, scipy
 
                 assert isinstance(task, Parallel)
-                if task.filtered:
-                    notes[f"{options.corpus}: left out {task.filtered}"] = None
-                said = guessed(target for _, target in task.directions)
-                notes |= dict.fromkeys(f"{options.corpus}: {note}" for note in said)
-                notes |= dict.fromkeys(f"{options.corpus}: {words}" for words in task.beyond)
+                notes |= dict.fromkeys(task.notes)
         left = [cell.config for cell in self.wanted()]
         where = shown(self.plan.source)
         try:
@@ -286,13 +291,3 @@ def disagreeing(plan: Plan, on_file: Mapping[str, Row], standing: "Standing") ->
     both = (standing.accepted.keys() & on_file.keys() & plan.by_key.keys()) - standing.settled
     ours = {key: row(plan, plan.by_key[key], standing.accepted[key]["record"]) for key in both}
     return {key: mine for key, mine in ours.items() if differences(on_file[key], mine)}
-
-
-def _digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
-    """By cell: the digests of its corpus and its scheme as they are at hand."""
-    options = {cell.config.data for cell in plan.cells}
-    at_hand = {option: data_sha(option, data) for option in options}
-    return {
-        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
-        for cell in plan.cells
-    }

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ STUDY = Study(
         "train": {{"steps": 3, "batch": 4, "length": 4}},
     }},
     axes={{"scheme": {schemes}, "model.depth": [1], "seed": [0, 1]}},
-    tune={{"optim.lr": {rates}, "seeds": [8, 9]}},
+    tune={{"optim.lr": {rates}, "seeds": [8, 9]{more}}},
 )
 '''
 SCHEMES, RATES = ("post_norm", "rezero"), (1e-4, 1e-2)  # the second is the better for both
@@ -46,8 +47,10 @@ def write(
     rates: tuple[float, ...] = RATES,
     data: dict[str, object] = REVERSE,
     before: str = "",
+    more: str = "",
 ) -> None:
-    text = STUDY.format(schemes=list(schemes), rates=list(rates), data=data, before=before)
+    given = {"data": data, "before": before, "more": more}
+    text = STUDY.format(schemes=list(schemes), rates=list(rates), **given)
     (folder / "tuned.py").write_text(text)
 
 
@@ -139,22 +142,25 @@ def test_every_point_is_tuned_and_runs_at_what_its_tuning_chose(finished: Path) 
 def test_the_chosen_rate_has_the_lowest_mean_in_the_rows_on_file(finished: Path) -> None:
     for scheme in SCHEMES:
         mine = [r for r in rows(finished, TUNING) if r["scheme"] == scheme]
-        loss = "final_loss" if all(r["outcome"] == "trained" for r in mine) else "last_loss"
+        assert "diverged" not in {r["outcome"] for r in mine}
+        stalled = Counter(r["optim.lr"] for r in mine if r["outcome"] == "stalled")
         sums = {
-            rate: sum(float(r[loss]) for r in mine if r["optim.lr"] == rate)
+            rate: (
+                stalled[rate],
+                sum(float(r["final_loss"]) for r in mine if r["optim.lr"] == rate),
+            )
             for rate in ("0.0001", "0.01")
         }
         ran_at = {r["optim.lr"] for r in rows(finished, RUNS) if r["scheme"] == scheme}
         assert ran_at == {min(sums, key=sums.__getitem__)}
 
 
-def test_columns_of_the_tuning_are_those_of_runs_and_the_last_loss(finished: Path) -> None:
+def test_columns_of_the_tuning_are_those_of_runs(finished: Path) -> None:
     columns = [list(rows(finished, name)[0]) for name in (TUNING, RUNS)]
-    assert columns[0] == [*columns[1], "last_loss"]
+    assert columns[0] == columns[1]
     place = columns[1].index("seed")
     expected = ["seed", "model.depth", "optim.lr", "tuned_over", "outcome"]
     assert columns[1][place : place + 5] == expected
-    assert all(float(r["last_loss"]) > 0 for r in rows(finished, TUNING))
 
 
 def test_verify_finds_no_difference_and_no_waste(finished: Path) -> None:
@@ -392,3 +398,90 @@ def test_another_corpus_is_tuned_and_run_anew(place: Path) -> None:
     after = rows(place, RUNS)
     assert [r["run_id"] for r in after] == [r["run_id"] for r in before]
     assert {r["data_sha"] for r in after}.isdisjoint(r["data_sha"] for r in before)
+
+
+# Values beyond the grid
+
+BEYOND = ("1e-05", "0.0001", "0.001", "0.01")  # each better than the one before
+
+
+def write_extended(folder: Path, before: str = "") -> None:
+    """Two rates, and two more while the largest is the best."""
+    write(folder, schemes=("rezero",), rates=(1e-5, 1e-4), before=before, more=', "extend": 2')
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory, blank: Path) -> Path:
+    """Run with one worker, from nothing."""
+    folder = tmp_path_factory.mktemp("extended")
+    shutil.copytree(blank, folder / ".harness")
+    write_extended(folder)
+    call(folder, "run", "--workers", "1")
+    return folder
+
+
+def test_rates_beyond_the_grid_are_tried_round_by_round_and_counted(extended: Path) -> None:
+    tried = [(r["optim.lr"], r["seed"]) for r in rows(extended, TUNING)]
+    assert tried == [(rate, seed) for rate in BEYOND for seed in "89"]
+    assert [r["optim.lr"] for r in rows(extended, RUNS)] == ["0.01"] * 2
+    assert {r["tuned_over"] for name in (TUNING, RUNS) for r in rows(extended, name)} == {"4"}
+    assert attempted(extended) == [*keys(extended, TUNING), *keys(extended, RUNS)]
+    found = status(extended)
+    assert (found["cells"], found["missing"], found["retired"]) == (10, 0, 0)
+    assert found["seconds_left"] == 0
+    assert call(extended, "verify") == "0 differences, 0 wasted attempts\n"
+    assert call(extended, "run", "--dry-run") == "0 of 10 cells would run\n"
+
+
+def test_workers_and_collect_extend_a_grid_as_well(extended: Path, place: Path) -> None:
+    write_extended(place)
+    call(place, "worker")
+    assert not (place / TUNING).exists()
+    call(place, "collect")
+    same_as(extended, place)
+
+
+def test_a_search_beyond_the_grid_that_was_killed_goes_on_where_it_was(
+    extended: Path, place: Path
+) -> None:
+    # After the grid, which its command has written, and one run beyond it.
+    written = f"Path({TUNING!r}).exists() and Path({TUNING!r}).read_text().count('rezero') > 3"
+    write_extended(place, STOP.replace("len(ended) == 3", f"len(ended) == 1 and {written}"))
+    (place / "signs").write_text(f"{signal.SIGKILL:d}")
+    call(place, "run", "--workers", "1", code=-signal.SIGKILL)
+    assert len(attempted(place)) == 5
+    found = status(place)
+    assert (found["cells"], found["missing"]) == (6 + 2, 1 + 2)
+    call(place, "run", "--workers", "1", "--only", "seed=1")
+    assert [(r["optim.lr"], r["seed"]) for r in rows(place, RUNS)] == [("0.01", "1")]
+    call(place, "run", "--workers", "1")
+    same_as(extended, place)
+    assert len(attempted(place)) == 10
+
+
+def test_a_dry_run_asks_for_the_next_rate_alone(extended: Path, place: Path) -> None:
+    write_extended(place)
+    (place / "results/tuned").mkdir(parents=True)
+    lines = (extended / TUNING).read_text().splitlines(keepends=True)
+    (place / TUNING).write_text("".join(lines[:5]))
+    assert [line.split(" ", 1)[1] for line in call(place, "run", "--dry-run").splitlines()] == [
+        *(f"scheme=rezero model.depth=1 seed={seed} optim.lr=0.001" for seed in (8, 9)),
+        *(f"tuned   scheme=rezero model.depth=1 seed={seed}" for seed in (0, 1)),
+        "of 8 cells would run",
+    ]
+
+
+def test_rows_beyond_the_grid_stay_while_one_of_the_grid_is_lost(
+    extended: Path, place: Path
+) -> None:
+    write_extended(place)
+    shutil.copytree(extended / "results", place / "results")
+    tuning, runs = ((place / name).read_bytes() for name in (TUNING, RUNS))
+    lines = tuning.splitlines(keepends=True)
+    (place / TUNING).write_bytes(b"".join([*lines[:1], *lines[2:]]))
+    assert status(place)["retired"] == 0
+    said = call(place, "run", "--workers", "1")
+    assert "retired" not in said and not (place / "results/tuned/retired.csv").exists()
+    assert attempted(place) == [keys(extended, TUNING)[0]]
+    assert (place / RUNS).read_bytes() == runs
+    assert keys(place, TUNING) == keys(extended, TUNING)

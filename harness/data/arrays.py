@@ -3,12 +3,13 @@
 Letters: B sequences, T targets a sequence, S source tokens a sequence.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.int64]
+Validation = Literal["valid", "tuning"]  # a part of the training set in place of the validation set
 
 PAD, BOS, EOS, UNKNOWN, MASK = range(5)
 SPECIALS = 5  # a task's own tokens count from here
@@ -57,5 +58,5 @@ class Task(Protocol):
 
 
 def generator(stream: int, seed: int, index: int) -> np.random.Generator:
-    """Independent streams: 0 training, 1 validation, 2 frequencies."""
+    """Independent streams: 0 training, 1 validation, 2 frequencies, 3 validation of a tuning."""
     return np.random.default_rng([stream, seed, index])

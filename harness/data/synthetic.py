@@ -11,7 +11,17 @@ from typing import Literal
 
 import numpy as np
 
-from harness.data.arrays import BOS, EOS, IGNORE, PAD, SPECIALS, Array, Arrays, generator
+from harness.data.arrays import (
+    BOS,
+    EOS,
+    IGNORE,
+    PAD,
+    SPECIALS,
+    Array,
+    Arrays,
+    Validation,
+    generator,
+)
 from harness.fields import Positive, Strict
 
 FREQUENCY_SEQUENCES = 4096  # drawn to count target frequencies in
@@ -69,9 +79,13 @@ class Recall(Synthetic):
 
 
 class Pairs:
-    """A synthetic task as batches for a family of models."""
+    """A synthetic task as batches for a family of models. The validation of a tuning has a stream
+    of its own, so that nothing is left out of training."""
 
-    def __init__(self, options: Synthetic, family: str, length: int) -> None:
+    def __init__(
+        self, options: Synthetic, family: str, length: int, held_out: Validation = "valid"
+    ) -> None:
+        self._stream = 3 if held_out == "tuning" else 1
         self.vocabularies = (SPECIALS + options.tokens,) * 2
         self.sha = synthetic_sha(options)
         self._options, self._family, self._length = options, family, length
@@ -80,7 +94,7 @@ class Pairs:
         return self._batch(generator(0, seed, index), sequences)
 
     def valid(self, sequences: int) -> list[Arrays]:
-        total, draw = self._options.valid_sequences, generator(1, 0, 0)
+        total, draw = self._options.valid_sequences, generator(self._stream, 0, 0)
         return [self._batch(draw, min(sequences, total - i)) for i in range(0, total, sequences)]
 
     def sample(self) -> Arrays:

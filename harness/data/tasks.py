@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.data.arrays import Task
+from harness.data.arrays import Task, Validation
 from harness.data.synthetic import Pairs, Recall, Reverse, Synthetic, synthetic_sha
 from harness.data.text import CodeText, Text, load_text, text_paths, text_sha
 from harness.data.translation.options import Translation, corpus_path, translation_sha
@@ -31,15 +31,21 @@ TASKS: dict[str, type[Strict]] = {
 }
 
 
-def load(options: TaskOptions, data: Path, family: str, length: int) -> Task:
-    """The task as a family needs it; ConfigError when its files are missing or too short."""
+def load(
+    options: TaskOptions, data: Path, family: str, length: int, held_out: Validation = "valid"
+) -> Task:
+    """The task as a family needs it; ConfigError when its files are missing or too short.
+
+    With `held_out="tuning"` the task validates on a part of its training set, and leaves that part
+    out of training. Vocabularies stay the same.
+    """
     if isinstance(options, Synthetic):
-        return Pairs(options, family, length)
+        return Pairs(options, family, length, held_out)
     if isinstance(options, Translation):
         from harness.data.translation.task import load_parallel  # tokenizers, scipy
 
-        return load_parallel(options, data, length)
-    return load_text(options, data, family, length)
+        return load_parallel(options, data, length, held_out)
+    return load_text(options, data, family, length, held_out)
 
 
 def data_sha(options: TaskOptions, data: Path) -> str:

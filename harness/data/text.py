@@ -13,12 +13,21 @@ from typing import Literal
 
 import numpy as np
 
-from harness.data.arrays import IGNORE, MASK, SPECIALS, UNKNOWN, Array, Arrays, generator
+from harness.data.arrays import (
+    IGNORE,
+    MASK,
+    SPECIALS,
+    UNKNOWN,
+    Array,
+    Arrays,
+    Validation,
+    generator,
+)
 from harness.data.files import decoded, expanded, shown, unpacked
 from harness.errors import ConfigError
 from harness.fields import Positive, Strict
 
-VALID_SHARE = 0.1  # the end of each file
+VALID_SHARE = 0.1  # the end of each file; of a tuning, the end of what is left to train on
 MASKED_SHARE, MASK_TOKEN_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1  # arXiv:1810.04805 section 3.1
 
 
@@ -42,20 +51,28 @@ class Characters:
     """Windows of a text, read left to right (decoder) or with masked characters (encoder)."""
 
     def __init__(
-        self, files: tuple[str, ...], windows: int, family: str, length: int, sha: str
+        self,
+        files: tuple[str, ...],
+        windows: int,
+        family: str,
+        length: int,
+        sha: str,
+        held_out: Validation = "valid",
     ) -> None:
-        cuts = [round(len(text) * (1 - VALID_SHARE)) for text in files]
-        train = "".join(text[:cut] for text, cut in zip(files, cuts, strict=True))
-        valid = "".join(text[cut:] for text, cut in zip(files, cuts, strict=True))
-        if len(valid) <= length + 1:
+        train, valid = _parted(files)
+        letters = {letter: SPECIALS + i for i, letter in enumerate(sorted(set("".join(train))))}
+        purpose = ""
+        if held_out == "tuning":
+            train, valid = _parted(train)
+            purpose = " and a tuning, which validates on a tenth of the training part"
+        if sum(map(len, valid)) <= length + 1:
             raise ConfigError(
-                f"data: {sum(map(len, files))} characters are too few for train.length {length}; "
-                "name more text"
+                f"data: {sum(map(len, files))} characters are too few for train.length {length}"
+                f"{purpose}; name more text"
             )
-        letters = {letter: SPECIALS + i for i, letter in enumerate(sorted(set(train)))}
         self.vocabularies = (SPECIALS + len(letters),) * 2
         self.sha = sha
-        self._train, self._valid = (_encode(text, letters) for text in (train, valid))
+        self._train, self._valid = (_encode("".join(part), letters) for part in (train, valid))
         self._masked, self._length, self._windows = family == "encoder", length, windows
 
     def train(self, seed: int, index: int, sequences: int) -> Arrays:
@@ -97,9 +114,11 @@ class Characters:
         )
 
 
-def load_text(options: CodeText | Text, data: Path, family: str, length: int) -> Characters:
-    files = _files(text_paths(options, data))
-    return Characters(files, options.valid_windows, family, length, text_sha(options, data))
+def load_text(
+    options: CodeText | Text, data: Path, family: str, length: int, held_out: Validation = "valid"
+) -> Characters:
+    files, sha = _files(text_paths(options, data)), text_sha(options, data)
+    return Characters(files, options.valid_windows, family, length, sha, held_out)
 
 
 def text_sha(options: CodeText | Text, data: Path) -> str:
@@ -141,6 +160,13 @@ def _files(paths: tuple[Path, ...]) -> tuple[str, ...]:
 def _read(path: Path, changed: int, size: int) -> str:
     """The text of a file; `changed` and `size` tell a new content from one that was read before."""
     return decoded(path, unpacked(path))
+
+
+def _parted(files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What each file gives to training, and its end, which is held out."""
+    cuts = [round(len(text) * (1 - VALID_SHARE)) for text in files]
+    parts = [(text[:cut], text[cut:]) for text, cut in zip(files, cuts, strict=True)]
+    return tuple(train for train, _ in parts), tuple(end for _, end in parts)
 
 
 def _encode(text: Iterable[str], letters: dict[str, int]) -> Array:

@@ -36,11 +36,12 @@ PROVENANCE = (
     *("attempts", "spikes", "skipped_steps", "data_sha", "wiring_sha", "protocol", "commit"),
     *("torch", "device", "precision", "threads", "finished"),
 )
+FORMER = {"last_loss"}  # columns that older rows and records have, and that are not read
 REUSED = "reused_from"  # the study that a row was taken over from, in rows that were
 DIGESTS = ("data_sha", "wiring_sha")  # of corpus and scheme: a row counts while they are today's
 OUTCOMES = ("trained", "stalled", "diverged", "crashed")  # each worse than the one before
 
-MEASURED = {*LOSSES, *GRADIENTS, *DRAWN, "update_norm", "last_loss"}
+MEASURED = {*LOSSES, *GRADIENTS, *DRAWN, "update_norm"}
 INTEGERS = {
     *("encoder_layers", "decoder_layers", "seed", "tuned_over", "diverged_at", "steps", "tokens"),
     *("parameters", "flops", "attempts", "spikes", "skipped_steps", "protocol", "threads"),
@@ -60,7 +61,7 @@ def is_number(name: str) -> bool:
 
 def row(plan: Plan, cell: Cell, record: Mapping[str, Any]) -> Row:
     """A run as text: config values by repr, measurements with six significant digits."""
-    left_out = ("error",) if plan.file == "tuning.csv" else ("error", "last_loss")
+    left_out = {"error", *FORMER}
     values = {name: _spelled(value) for name, value in record.items() if name not in left_out}
     digest = "" if record["outcome"] == "crashed" else cell.config.wiring_sha
     return {**planned(plan, cell), "data_sha": "", "wiring_sha": digest, **values}
@@ -82,7 +83,7 @@ def planned(plan: Plan, cell: Cell) -> Row:
         "seed": str(config.seed),
         **{axis: spelling(value) for axis, value in zip(plan.axes, cell.values, strict=True)},
         **{path: spelling(config.at(path)) if known else "" for path in plan.tuned},
-        "tuned_over": str(plan.tried),
+        "tuned_over": str(plan.tried.get(plan.point(cell), 0)),
     }
 
 

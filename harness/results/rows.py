@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.results.columns import COST, DIGESTS, INTEGERS, OUTCOMES, Row, is_number
+from harness.results.columns import COST, DIGESTS, FORMER, INTEGERS, OUTCOMES, Row, is_number
 from harness.results.files import replace
 
 REQUIRED = {"run_id", "outcome", "data_sha"}
@@ -78,7 +78,7 @@ def _row(path: Path, line: int, names: list[str], cells: list[str]) -> tuple[int
     r = {
         name: _number(where, name, text) if text and is_number(name) else text
         for name, text in zip(names, cells, strict=True)
-        if not WITHOUT_NAME.fullmatch(name)
+        if not WITHOUT_NAME.fullmatch(name) and name not in FORMER
     }
     if r["outcome"] not in OUTCOMES:
         raise ConfigError(f"{where}: outcome: unknown value {r['outcome']!r}; restore the file")

@@ -13,9 +13,11 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock
 
+from harness.data.tasks import data_sha
 from harness.errors import MissingRuns
 from harness.results import rows as rows_file
 from harness.results import variants
+from harness.results.choice import grown, possible, resolved
 from harness.results.columns import (
     DIGESTS,
     REUSED,
@@ -27,7 +29,7 @@ from harness.results.columns import (
     planned,
 )
 from harness.results.curves import CurveRows, CurvesFile
-from harness.sweep.plan import Plan, resolved
+from harness.sweep.plan import Plan
 from harness.training.config import PROTOCOL
 from harness.training.curves import Curves
 
@@ -58,9 +60,10 @@ class Results:
     ) -> None:
         variants.check(folder, plan)
         self.declared = plan
+        if plan.tuning:
+            found = _tuning_rows(folder, plan.tuning) if tuning_rows is None else tuning_rows
+            plan = resolved(plan, found)
         self.tuning = Results(folder, plan.tuning) if plan.tuning else None
-        if self.tuning:
-            plan = resolved(plan, self.tuning.rows() if tuning_rows is None else tuning_rows)
         self.root, self.folder, self.plan = folder, folder / plan.name, plan
         self.curves = CurvesFile(self.folder / "curves.csv.gz")
 
@@ -94,15 +97,6 @@ class Results:
             r = {**r, REUSED: ""}
         # Another plan may have written the row.
         return {**r, **planned(self.plan, cell)}
-
-    def taken_over(self, r: Row, digests: Digests | None) -> Row | None:
-        """As `as_planned`, for a row of another folder. A tuning also needs its last loss, which
-        rows of runs.csv have unless they diverged: then None."""
-        found = self.as_planned(r, digests)
-        if found is None or self.plan.file != "tuning.csv":
-            return found and {name: text for name, text in found.items() if name != "last_loss"}
-        last = r.get("last_loss") or r["final_loss"]
-        return {**found, "last_loss": last} if last else None
 
     def outdated(self, digests: Digests | None = None) -> list[str]:
         """One line per scheme or corpus of which rows on file do not count, with the remedy."""
@@ -143,8 +137,8 @@ class Results:
     def retired(self) -> int:
         """The number of rows on file that no cell of the present plan has or may get."""
         on_file = {r["run_id"] for name in variants.FILES for r in self._read(name)}
-        tuning = self.tuning.plan.by_key.keys() if self.tuning else set()
-        return len(on_file - self.plan.by_key.keys() - self.plan.possible - tuning)
+        parts = [self.plan, *([self.tuning.plan] if self.tuning else [])]
+        return len(on_file.difference(*(plan.by_key.keys() | possible(plan) for plan in parts)))
 
     def write(self, rows: Mapping[str, Row]) -> int:
         """Makes the plan's file its rows in its order, `rows` before those on file; returns how
@@ -160,7 +154,8 @@ class Results:
                 fitting = self.as_planned(r, None)
                 kept.setdefault(cell.key, fitting or {**r, **planned(self.plan, cell)})
         kept |= rows
-        waiting = [r for r in here if r["run_id"] in self.plan.possible - kept.keys()]
+        open_keys = possible(self.plan) - kept.keys()
+        waiting = [r for r in here if r["run_id"] in open_keys]
         if not kept and not here and not old:
             return 0
         stay = _identities([*kept.values(), *waiting])
@@ -243,7 +238,7 @@ class Results:
             self.plan.axes,
             runs,
             curves[curves["run_id"].isin(own)],
-            lacking[head(self.plan.axes)],
+            lacking[[*head(self.plan.axes), *(() if self.tuning else self.plan.tuned)]],
             self.plan.tuned,
             self.tuning.table() if self.tuning else None,
             self.plan.selection,
@@ -276,6 +271,24 @@ class Results:
 
     def _write(self, name: str, rows: list[Row]) -> None:
         rows_file.write(self.folder / name, columns(self.plan, rows), rows)
+
+
+def digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
+    """By cell: the digests of its corpus and its scheme as they are at hand."""
+    options = {cell.config.data for cell in plan.cells}
+    at_hand = {option: data_sha(option, data) for option in options}
+    return {
+        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
+        for cell in plan.cells
+    }
+
+
+def _tuning_rows(folder: Path, tuning: Plan) -> dict[str, Row]:
+    """Rows on file of all that a tuning has tried, also beyond its grid."""
+    rows: dict[str, Row] = {}
+    while len(found := Results(folder, grown(tuning, rows)).rows()) > len(rows):
+        rows = found
+    return rows
 
 
 def _identity(r: Row) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Residual schemes as pure functions Place -> Wiring. No torch in this room."""
 
-from harness.schemes.digest import wiring_digest
+from harness.schemes.digest import is_normed, wiring_digest
 from harness.schemes.options import Range
 from harness.schemes.registry import (
     FAMILIES,
@@ -42,6 +42,7 @@ __all__ = [
     "Wiring",
     "all_schemes",
     "find",
+    "is_normed",
     "kinds",
     "on",
     "places",

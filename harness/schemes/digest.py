@@ -1,4 +1,5 @@
-"""The digest of a scheme in a model: it changes when any number of its wirings does. No torch."""
+"""What a scheme is in a whole model: its digest, which changes when any number of its wirings
+does, and whether it has a norm at all. No torch."""
 
 import hashlib
 import json
@@ -22,6 +23,28 @@ def wiring_digest(scheme: Scheme, options: Mapping[str, Any], encoders: int, dec
     the scheme raises: training it is then a crash.
     """
     return _digest(scheme, json.dumps(options, sort_keys=True), encoders, decoders)
+
+
+def is_normed(scheme: Scheme, options: Mapping[str, Any], encoders: int, decoders: int) -> bool:
+    """True if the scheme has a norm in this model, at a sublayer or of a stack; also if the scheme
+    raises. Of a stack deeper than 2048 layers as many of them count, evenly spaced."""
+    return _is_normed(scheme, json.dumps(options, sort_keys=True), encoders, decoders)
+
+
+@lru_cache(maxsize=4096)
+def _is_normed(scheme: Scheme, options_json: str, encoders: int, decoders: int) -> bool:
+    options = json.loads(options_json)
+    try:
+        for at in places(encoders, decoders, LAYERS):
+            if at.layer == 1 and at.sublayer == "self":
+                facts = scheme.stack(at, options)
+                if facts.final_norm or facts.embedding_norm or facts.dense:
+                    return True
+            if scheme.wire(at, options).norms:
+                return True
+    except Exception:
+        return True
+    return False
 
 
 @lru_cache(maxsize=4096)

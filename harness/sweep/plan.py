@@ -1,21 +1,21 @@
-"""What a study means: its cells, and how its tuning decides what they are. No torch, no Optuna."""
+"""What a study means: its cells, and those of its tuning. No torch, no Optuna."""
 
 import hashlib
-import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from harness.data.arrays import Validation
 from harness.training.config import PROTOCOL, Config, canonical, parse, with_value
 
-Row = Mapping[str, str]
 Values = tuple[Any, ...]
+Point = tuple[str, ...]  # a cell's values without its seed, spelled
 
+HELD_OUT = "train.held_out"  # what the runs of a tuning change beside tuned values and seed
 LONGEST_NAME = 80  # bytes of the name of a variant or of a selection
 # Options of a study's commands beside --set and --name, which all of them take.
 SELECTING = ("only",)
@@ -91,7 +91,8 @@ class Plan:
     selection: str = ""  # spells the selected values; empty if all cells are selected
     file: str = "runs.csv"
     tuned: tuple[str, ...] = ()  # paths whose values `tuning` chooses for each point
-    tried: int = 0  # how many values of them
+    tried: Mapping[Point, int] = field(default_factory=dict)  # how many values of each point
+    extend: int = 0  # how many values beyond its grid the tuning may try for a point
     waiting: tuple[Cell, ...] = ()  # cells whose tuned values are not chosen
     tuning: "Plan | None" = None  # the cells that choose
 
@@ -128,31 +129,22 @@ class Plan:
     def by_key(self) -> dict[str, Cell]:
         return {cell.key: cell for cell in self.cells}
 
-    @cached_property
-    def possible(self) -> frozenset[str]:
-        """Keys that waiting cells may get from the tuning."""
-        if not self.waiting or not self.tuning:
-            return frozenset()
-        tried: dict[tuple[str, ...], dict[Values, None]] = {}
-        for cell in self.tuning.cells:
-            values = tuple(cell.config.at(path) for path in self.tuned)
-            tried.setdefault(self.point(cell), {})[values] = None
-        return frozenset(
-            _changed(self, cell.config, dict(zip(self.tuned, values, strict=True))).run_id_of(
-                cell.protocol
-            )
-            for cell in self.waiting
-            for values in tried[self.point(cell)]
-        )
-
-    def point(self, cell: Cell) -> tuple[str, ...]:
+    def point(self, cell: Cell) -> Point:
         """A cell's values without its seed."""
         named = zip(self.axes, cell.values, strict=True)
         return tuple(spelling(value) for axis, value in named if axis != "seed")
 
 
-def with_tuning(plan: Plan, values: Mapping[str, Sequence[Any]], seeds: Sequence[int]) -> Plan:
-    """The plan as it is before anything is tuned: every point runs every value on every seed."""
+def with_tuning(
+    plan: Plan,
+    values: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int],
+    held_out: Validation = "tuning",
+    extend: int = 0,
+) -> Plan:
+    """The plan as it is before anything is tuned: every point runs every value on every seed, and
+    validates on what is `held_out`. Rows decide which values beyond these are tried, at most
+    `extend` for a point."""
     combinations: list[dict[str, Any]] = [{}]
     for path, each in values.items():
         combinations = [{**given, path: value} for given in combinations for value in each]
@@ -160,20 +152,30 @@ def with_tuning(plan: Plan, values: Mapping[str, Sequence[Any]], seeds: Sequence
     for point in _one_a_point(plan):
         for given in combinations:
             for seed in seeds:
-                config = _changed(plan, point.config, {**given, "seed": seed})
-                at = tuple(config.at(path) for path in plan.axes)
+                chosen_on = {"seed": seed, HELD_OUT: held_out}
+                config = changed(plan, point.config, {**given, **chosen_on})
+                named = zip(plan.axes, point.values, strict=True)
+                at = tuple(seed if axis == "seed" else value for axis, value in named)
                 cell = Cell(config, at, point.selected)
                 cells.setdefault(cell.key, cell)
-    tuned, seeds_tried = tuple(values), len(dict.fromkeys(seeds))
-    tried = len(cells) // seeds_tried // len(_one_a_point(plan))
-    plan = replace(plan, tuned=tuned, tried=tried)
-    tuning = replace(plan, cells=tuple(cells.values()), file="tuning.csv")
-    return replace(plan, cells=(), waiting=plan.cells, tuning=tuning)
+    plan = replace(plan, tuned=tuple(values), extend=extend)
+    tuning = tried_over(replace(plan, file="tuning.csv"), list(cells.values()))
+    return replace(plan, cells=(), waiting=plan.cells, tuning=tuning, tried=tuning.tried)
+
+
+def tried_over(tuning: Plan, cells: Sequence[Cell]) -> Plan:
+    """The tuning with these cells, and with how many values they try for each point."""
+    found: dict[Point, set[Values]] = {}
+    for cell in cells:
+        values = tuple(cell.config.at(path) for path in tuning.tuned)
+        found.setdefault(tuning.point(cell), set()).add(values)
+    tried = {point: len(each) for point, each in found.items()}
+    return replace(tuning, cells=tuple(cells), tried=tried)
 
 
 def _one_a_point(plan: Plan) -> list[Cell]:
     """A cell of each point, selected if any of the point's is."""
-    points: dict[tuple[str, ...], Cell] = {}
+    points: dict[Point, Cell] = {}
     for cell in plan.cells:
         first = points.setdefault(plan.point(cell), cell)
         if cell.selected and not first.selected:
@@ -181,57 +183,8 @@ def _one_a_point(plan: Plan) -> list[Cell]:
     return list(points.values())
 
 
-def resolved(plan: Plan, rows: Mapping[str, Row]) -> Plan:
-    """The plan with the values that the rows of its tuning, by run_id, have chosen; cells of a
-    point whose tuning is not complete go on waiting."""
-    if plan.tuning is None:
-        return plan
-    tried: dict[tuple[str, ...], dict[Values, list[Row | None]]] = {}
-    for cell in plan.tuning.cells:
-        values = tuple(cell.config.at(path) for path in plan.tuned)
-        tried.setdefault(plan.point(cell), {}).setdefault(values, []).append(rows.get(cell.key))
-    best = {point: best_of(each) for point, each in tried.items()}
-    cells: list[Cell] = []
-    waiting: list[Cell] = []
-    for cell in plan.waiting:
-        chosen = best[plan.point(cell)]
-        if chosen is None:
-            waiting.append(cell)
-        else:
-            given = dict(zip(plan.tuned, chosen, strict=True))
-            cells.append(replace(cell, config=_changed(plan, cell.config, given)))
-    return replace(plan, cells=tuple(cells), waiting=tuple(waiting))
-
-
-def best_of(tried: Mapping[Values, Sequence[Row | None]]) -> Values | None:
-    """The values with the lowest mean final loss, a failed run counting as infinity; if all fail,
-    with the lowest mean last finite loss; of equals the smaller. None while a run is missing.
-
-    Reads what rows say, not what runs measured: a clone chooses as the first run did.
-    """
-    complete: dict[Values, list[Row]] = {}
-    for values, rows in tried.items():
-        complete[values] = [r for r in rows if r is not None and r["outcome"] != "crashed"]
-        if len(complete[values]) < len(rows):
-            return None
-    scores: list[Callable[[Row], float]] = [_final_loss, _last_loss]
-    for score in scores:
-        means = {values: fmean(map(score, rows)) for values, rows in complete.items()}
-        lowest = min(means.values())
-        if math.isfinite(lowest):
-            break
-    return min(values for values, mean in means.items() if mean == lowest)
-
-
-def _final_loss(r: Row) -> float:
-    return float(r["final_loss"]) if r["outcome"] == "trained" else math.inf
-
-
-def _last_loss(r: Row) -> float:
-    return float(r.get("last_loss") or math.inf)
-
-
-def _changed(plan: Plan, config: Config, values: Mapping[str, Any]) -> Config:
+def changed(plan: Plan, config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with these values by path; ConfigError for one that it cannot have."""
     given = config.model_dump(mode="json")
     for path, value in values.items():
         given = with_value(given, path, value)

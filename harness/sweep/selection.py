@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from harness.data.tasks import TASKS
 from harness.errors import ConfigError, did_you_mean
-from harness.fields import read_list
+from harness.fields import Strict, read_list
+from harness.schemes import all_schemes
 from harness.sweep.plan import LONGEST_NAME, Cell, short, spelled, spelling
-from harness.training.config import holds_real, parse, with_value
+from harness.training.config import Config, parse, with_value
 
 
 def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -21,7 +24,7 @@ def assignments(option: str, texts: Sequence[str]) -> dict[str, list[Any]]:
         if path in found:
             raise ConfigError(f"{option} {path}: given twice; write {option} {path}=v,v")
         try:
-            found[path] = list(read_list(values, real=holds_real(path)))
+            found[path] = list(read_list(values, real=_holds_real(path)))
         except ConfigError as error:
             raise ConfigError(f"{option} {path}: {error}") from None
     return found
@@ -34,6 +37,19 @@ def present(cells: Sequence[Cell], axes: Collection[str]) -> dict[str, list[str]
         path: list(dict.fromkeys(map(spelling, column)))
         for path, column in zip(axes, columns, strict=True)
     }
+
+
+def varied(
+    cells: Sequence[Cell], axes: Collection[str], path: str, values: Sequence[Any]
+) -> list[str]:
+    """The values that make a variant, spelled, as far as its cells have them. Cells may have others
+    than those that were given, as model.norm of a scheme without norms."""
+    found = present(cells, axes)[path]
+    try:
+        given = dict.fromkeys(_spelled_as(cells, path, value, "--set") for value in values)
+    except ConfigError:  # another cell may have the value
+        return found
+    return [text for text in given if text in found] or found
 
 
 def of_axes(
@@ -50,12 +66,12 @@ def of_axes(
     known = present(cells, axes)
     for path in paths:
         try:
-            values = [_spelled_as(cells[0], path, text, "--set") for text in assigned[path]]
+            values = [_spelled_as(cells, path, text, "--set") for text in assigned[path]]
         except ConfigError:
             continue  # these cells cannot have it; those of a variant may, or say what is wrong
         if set(values) <= set(known[path]):
             spelled_values[path] = values
-            own[path] = [v for v in axes[path] if _spelled_as(cells[0], path, v, "axes") in values]
+            own[path] = [v for v in axes[path] if _spelled_as(cells, path, v, "axes") in values]
     return spelled_values, own
 
 
@@ -78,7 +94,7 @@ def select(
             raise ConfigError(f"--only {path}: not an axis of {study}{did_you_mean(path, axes)}")
         values = set()
         for text in texts:
-            value = _spelled_as(cells[0], path, text, f"--only {path}")
+            value = _spelled_as(cells, path, text, f"--only {path}")
             if value not in known[path]:
                 has = ", ".join(known[path])
                 raise ConfigError(f"--only {path}={text}: no cell has it (cells have: {has})")
@@ -124,10 +140,42 @@ def variant(
     return name
 
 
-def _spelled_as(cell: Cell, path: str, value: Any, where: str) -> str:
+def _spelled_as(cells: Sequence[Cell], path: str, value: Any, where: str) -> str:
     """A value from a command line as a row spells it: read as the field's type in a config that is
-    known to be valid. ConfigError, beginning with `where`, if the field cannot have it."""
+    known to be valid. ConfigError, beginning with `where`, if the field cannot have it.
+
+    A config may have one value whatever it is given, as model.norm of a scheme without norms: then
+    the config of another scheme or family is asked.
+    """
+    text = _read_in(cells[0], path, value, where)
+    if text.casefold() == str(value).casefold():
+        return text
+    others = {(cell.config.scheme, cell.config.model.family): cell for cell in cells[1:]}
+    for cell in others.values():
+        with suppress(ConfigError):
+            if (found := _read_in(cell, path, value, where)).casefold() == str(value).casefold():
+                return found
+    return text
+
+
+def _read_in(cell: Cell, path: str, value: Any, where: str) -> str:
     given = cell.config.model_dump()
     if path in ("scheme", "scheme_options"):
         given["scheme_options"] = {}
     return spelling(parse(with_value(given, path, value), where).at(path))
+
+
+def _holds_real(path: str) -> bool:
+    """Whether a field, or an option of any scheme, holds a real number. False for unknown paths."""
+    section, _, name = path.partition(".")
+    if section == "scheme_options":
+        return any(isinstance(each.options.get(name), float) for each in all_schemes().values())
+    field = Config.model_fields.get(section)
+    kinds = [*TASKS.values()] if section == "data" else [field.annotation] if field else []
+    return any(
+        isinstance(kind, type)
+        and issubclass(kind, Strict)
+        and name in kind.model_fields
+        and kind.model_fields[name].annotation is float
+        for kind in kinds
+    )

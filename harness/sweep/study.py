@@ -8,14 +8,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import harness
+from harness.data.arrays import Validation
 from harness.errors import ConfigError, Terminated, did_you_mean
 from harness.fields import number, plain
 from harness.schemes import all_schemes
 from harness.sweep import selection
-from harness.sweep.plan import Cell, Invocation, Plan, with_tuning
+from harness.sweep.plan import HELD_OUT, Cell, Invocation, Plan, with_tuning
 from harness.training.config import parse, read_toml, with_value
 
 # The folder that holds studies/, configs/ and results/paper/: the repository, or what an installed
@@ -28,11 +29,13 @@ ROOT = _HERE / "_data" if (_HERE / "_data").is_dir() else _HERE.parent
 class Study:
     """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
     table) and the values of each axis, by dotted config path. `tune` gives values to choose from
-    for every point, by path, and under "seeds" the seeds to try them on."""
+    for every point, by path, and under "seeds" the seeds to try them on. Runs that choose validate
+    on a part of the training set, or with "held_out": "valid" on the tokens that are reported. With
+    "extend" at most so many values beyond an end of the list are tried, while the best is there."""
 
     base: str | Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
-    tune: Mapping[str, Sequence[Any]] | None = None
+    tune: Mapping[str, Any] | None = None
 
 
 def load(
@@ -65,7 +68,7 @@ def load(
     base = _base(study, source)
     axes = {path: _listed(source, f"axes: {path}", each) for path, each in study.axes.items()}
     assigned = selection.assignments("--set", sets)
-    tune, seeds = _tuning(study, source, {**axes, **assigned})
+    tune, (seeds, held_out, extend) = _tuning(study, source, {**axes, **assigned})
     for path, other in itertools.permutations([*axes, *assigned, *tune], 2):
         if other.startswith(f"{path}."):
             where = "tune" if tune.keys() & {path, other} else "axes"
@@ -76,7 +79,7 @@ def load(
     changed = {path: assigned[path] for path in sorted(assigned) if path not in selecting}
     axes |= changed
     cells = _cells(base, axes, source, needed if changed else {})
-    variation = {path: selection.present(cells, axes)[path] for path in changed}
+    variation = {path: selection.varied(cells, axes, path, changed[path]) for path in changed}
     wanted = selection.assignments("--only", only)
     cells, selected = selection.select(cells, list(axes), selecting, wanted, source.stem)
     plan = Plan(
@@ -95,7 +98,7 @@ def load(
         return plan
     if shared := {cell.config.seed for cell in cells}.intersection(seeds):
         raise ConfigError(f"{source}: tune: seeds: {min(shared)} is reported; tune on others")
-    return with_tuning(plan, tune, seeds)
+    return with_tuning(plan, tune, seeds, held_out, extend)
 
 
 def _built_in() -> dict[str, Path]:
@@ -197,13 +200,22 @@ def _listed(source: Path, what: str, values: Any) -> list[Any]:
 
 def _tuning(
     study: Study, source: Path, axes: Mapping[str, Any]
-) -> tuple[dict[str, list[Any]], list[int]]:
-    """The values to choose from and the seeds to try them on; nothing for what --set has fixed."""
+) -> tuple[dict[str, list[Any]], tuple[list[int], Validation, int]]:
+    """The values to choose from, without what --set has fixed; the seeds to try them on, what to
+    validate on, and how many values beyond an end may be tried."""
     if study.tune is None:
-        return {}, []
+        return {}, ([], "tuning", 0)
     if not isinstance(study.tune, Mapping) or not all(isinstance(p, str) for p in study.tune):
         raise ConfigError(f"{source}: tune: expected a table of lists by config path")
-    tune = {path: _listed(source, f"tune: {path}", each) for path, each in study.tune.items()}
+    given = dict(study.tune)
+    held_out = given.pop("held_out", "tuning")
+    if held_out not in (known := get_args(Validation)):
+        hint = did_you_mean(str(held_out), known)
+        raise ConfigError(f"{source}: tune: held_out: unknown value {held_out!r}{hint}")
+    extend = given.pop("extend", 0)
+    if (beyond := number(extend)) is None or beyond < 0 or beyond != int(beyond):
+        raise ConfigError(f"{source}: tune: extend: expected an integer from 0 on, got {extend!r}")
+    tune = {path: _listed(source, f"tune: {path}", each) for path, each in given.items()}
     if "seeds" not in tune:
         raise ConfigError(f"{source}: tune: seeds: missing; name seeds that are not reported")
     seeds = tune.pop("seeds")
@@ -217,8 +229,24 @@ def _tuning(
             raise ConfigError(f"{source}: tune: {path}: is an axis already; keep one of the two")
         if any(isinstance(value, Mapping) for value in values):  # of equals which is the smaller?
             raise ConfigError(f"{source}: tune: {path}: is a table; name each path that it holds")
+    if beyond and not (len(tune) == 1 and all(map(_goes_on, tune.values()))):
+        raise ConfigError(
+            f"{source}: tune: extend: needs one tuned path with two or more positive numbers, got "
+            f"{', '.join(f'{path}={values!r}' for path, values in tune.items())}; leave it out"
+        )
     left = {path: values for path, values in tune.items() if path not in axes}
-    return left, [int(seed) for seed in seeds]
+    if left and HELD_OUT in {*left, *axes}:
+        raise ConfigError(
+            f"{source}: tune: {HELD_OUT}: differs between the runs that choose and the others; "
+            'leave it out, or give tune "held_out"'
+        )
+    return left, ([int(seed) for seed in seeds], held_out, int(beyond))
+
+
+def _goes_on(values: list[Any]) -> bool:
+    """True for a list of at least two different positive numbers."""
+    read = {number(value) for value in values}
+    return len(read) > 1 and all(value is not None and value > 0 for value in read)
 
 
 def _cells(

@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from harness.data.arrays import Validation
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions
 from harness.data.translation.options import Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Count, Flag, Level, Positive, Rate, Share, Strict, Typed, one_line
-from harness.schemes import Family, Scheme, all_schemes, find, wiring_digest
+from harness.schemes import Family, Scheme, find, is_normed, wiring_digest
 
 PROTOCOL = 2  # raised when the training loop's numbers change, or what is read off them
 # Fields that came later, and the value, fixed for ever, at which they change nothing: there they
@@ -27,6 +28,7 @@ NEUTRAL = {
     "model.qk_norm": False,
     "probe.skip_blocks": False,
     "train.average": 1,
+    "train.held_out": "valid",
 }
 
 
@@ -103,6 +105,9 @@ class Train(Strict):
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"
     validate_every: Count = 0  # optimizer steps; 0 validates at the end only
     average: Positive = 1  # last validations at which weights are noted, to end with their mean
+    # What a run validates on: the validation set, or a part of the training set that it then does
+    # not train on. Runs that choose a value do the latter; test splits are not translated then.
+    held_out: Validation = "valid"
 
     @model_validator(mode="after")
     def _averaged(self) -> "Train":
@@ -171,6 +176,10 @@ class Config(Strict):
             self.rule.serve(model.family)
         except ConfigError as error:
             raise ConfigError(f"model.family: {error}") from None
+        usual = Model.model_fields["norm"].default
+        if model.norm != usual and not model.qk_norm and not self._is_normed:
+            # Without norms it is the same cell whatever their kind is said to be.
+            object.__setattr__(self, "model", model.model_copy(update={"norm": usual}))
         served = FAMILIES[self.data.name]
         if model.family not in served:
             raise ConfigError(
@@ -182,6 +191,11 @@ class Config(Strict):
     @cached_property
     def rule(self) -> Scheme:
         return find(self.scheme)
+
+    @property
+    def _is_normed(self) -> bool:
+        model = self.model
+        return is_normed(self.rule, self.scheme_options, model.encoders, model.decoders)
 
     @property
     def canonical_options(self) -> str:
@@ -255,22 +269,6 @@ def _known_fields(given: Mapping[str, Any]) -> dict[str, Iterable[str]]:
     data = given.get("data")
     task = TASKS.get(str(data.get("name"))) if isinstance(data, Mapping) else None
     return known | {"": Config.model_fields, "data": task.model_fields if task else ()}
-
-
-def holds_real(path: str) -> bool:
-    """Whether a field, or an option of any scheme, holds a real number. False for unknown paths."""
-    section, _, name = path.partition(".")
-    if section == "scheme_options":
-        return any(isinstance(each.options.get(name), float) for each in all_schemes().values())
-    field = Config.model_fields.get(section)
-    kinds = [*TASKS.values()] if section == "data" else [field.annotation] if field else []
-    return any(
-        isinstance(kind, type)
-        and issubclass(kind, Strict)
-        and name in kind.model_fields
-        and kind.model_fields[name].annotation is float
-        for kind in kinds
-    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

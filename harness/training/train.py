@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from harness.data import tasks
-from harness.data.arrays import Task
+from harness.data.arrays import Task, Validation
 from harness.data.baselines import Baselines, baselines
 from harness.data.batches import TrainingBatches, as_batch
 from harness.data.ranks import ALONE, Ranks
@@ -106,7 +106,9 @@ def train(
     if config.train.average > 1:
         probes.append(WeightAverage(config.train.average, config.train.validate_every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
-    translation = TranslationProbe(task, validation, log) if isinstance(task, Parallel) else None
+    translation = None  # a run that chooses a value must not see the test split
+    if isinstance(task, Parallel) and config.train.held_out == "valid":
+        translation = TranslationProbe(task, validation, log)
     if translation and not drawn:
         probes.append(translation)
     batches = Counted(
@@ -125,7 +127,6 @@ def train(
         trainer = trainer_for(config, probes, log_every, ranks)
         trainer.fit(module, DataLoader(batches, batch_size=None))
     outcome = _outcome(detector, validation)
-    outcome["last_loss"] = _last_loss(outcome, curves)
     if outcome["outcome"] != "diverged":
         scores = translation.scores if translation else {}
         scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
@@ -196,14 +197,6 @@ def _outcome(detector: Detector, validation: ValidationProbe) -> dict[str, Any]:
     }
 
 
-def _last_loss(outcome: dict[str, Any], curves: Curves) -> float | None:
-    """The last finite loss: of validation, or of the training that diverged."""
-    if outcome["outcome"] != "diverged":
-        return float(outcome["final_loss"])
-    finite = [x for x in curves.array("loss/train").tolist() if math.isfinite(x)]
-    return finite[-1] if finite else None
-
-
 def _gradient_columns(curves: Curves, stream: StreamProbe, config: Config) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for stack in ("encoder", "decoder"):
@@ -241,13 +234,16 @@ def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
 
 
 def _task(config: Config, data: Path) -> tuple[Task, Baselines]:
-    return _load(config.data, data, config.model.family, config.train.length, config.train.batch)
+    train = config.train
+    return _load(config.data, data, config.model.family, train.length, train.batch, train.held_out)
 
 
 @lru_cache(maxsize=4)
-def _load(options: Any, data: Path, family: str, length: int, batch: int) -> tuple[Task, Baselines]:
+def _load(
+    options: Any, data: Path, family: str, length: int, batch: int, held_out: Validation
+) -> tuple[Task, Baselines]:
     """A worker serves many cells of one corpus."""
-    task = tasks.load(options, data, family, length)
+    task = tasks.load(options, data, family, length, held_out)
     return task, baselines(task, batch)
 
 

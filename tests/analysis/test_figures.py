@@ -826,6 +826,15 @@ def test_placement_says_of_a_scheme_without_any_run_that_it_is_missing(shallow: 
     assert not means_of(everything)
 
 
+def test_placement_names_a_scheme_that_a_panel_has_no_cell_of(shallow: Table) -> None:
+    ours = (shallow.runs["scheme"] == "rezero") & (shallow.runs["model.norm"] == "layer")
+    gone = (shallow.missing["scheme"] == "rezero") & (shallow.missing["model.norm"] == "layer")
+    part = replace(shallow, runs=shallow.runs[~ours], missing=shallow.missing[~gone])
+    left, right = figures.placement(part).axes[:2]
+    assert "no such cell" in [text.get_text() for text in left.texts]
+    assert "no such cell" not in [text.get_text() for text in right.texts]
+
+
 def test_placement_where_every_run_failed_is_words(shallow: Table) -> None:
     runs = shallow.runs.assign(outcome="crashed", final_loss=NAN, **{IDLE: NAN})
     runs.loc[runs.index[0], "outcome"] = "diverged"

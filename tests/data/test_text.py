@@ -3,11 +3,12 @@
 import gzip
 import math
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from harness.data.arrays import IGNORE, MASK, SPECIALS, UNKNOWN, Arrays
+from harness.data.arrays import IGNORE, MASK, SPECIALS, UNKNOWN, Arrays, Validation
 from harness.data.tasks import data_sha, load
 from harness.data.text import Characters, CodeText, Text
 from harness.errors import ConfigError
@@ -19,8 +20,14 @@ def story(letters: str, size: int, seed: int = 0) -> str:
     return "".join(np.random.default_rng(seed).choice(list(letters), size))
 
 
-def text(folder: Path, family: str, path: str = "a.txt", length: int = LENGTH) -> Characters:
-    task = load(Text(name="text", path=path), folder, family, length)
+def text(
+    folder: Path,
+    family: str,
+    path: str = "a.txt",
+    length: int = LENGTH,
+    held_out: Validation = "valid",
+) -> Characters:
+    task = load(Text(name="text", path=path), folder, family, length, held_out)
     assert isinstance(task, Characters)
     return task
 
@@ -103,6 +110,29 @@ def test_every_file_gives_its_last_tenth_to_validation(tmp_path: Path) -> None:
     assert UNKNOWN not in task.sample().inputs_BT
     (valid,) = task.valid(1000)
     assert bool((valid.inputs_BT == UNKNOWN).all())
+
+
+@pytest.mark.parametrize("family", ["decoder", "encoder"])
+def test_a_tuning_validates_on_the_end_of_each_files_training_part(
+    tmp_path: Path, family: str
+) -> None:
+    # Letters of their own for what is trained on, held out for the tuning, and reported.
+    (tmp_path / "one.txt").write_text(story("abcdef", 810) + story("XY", 90) + story("ZW", 100))
+    (tmp_path / "two.txt").write_text(story("abcdef", 405) + story("UV", 45) + story("ZW", 50))
+    reported, tuned = (text(tmp_path, family, "*.txt", held_out=h) for h in get_args(Validation))
+    assert tuned.vocabularies == reported.vocabularies == (SPECIALS + 10,) * 2
+    assert tuned.sha == reported.sha
+    letters = "UVXYabcdef"  # of the whole training part, in order
+
+    def letters_of(batches: list[Arrays]) -> set[str]:
+        tokens = np.unique(np.concatenate([batch.previous_BT.ravel() for batch in batches]))
+        return {"?" if token == UNKNOWN else letters[token - SPECIALS] for token in tokens}
+
+    trained = [tuned.train(0, index, 32) for index in range(20)]
+    assert letters_of(trained) == letters_of([tuned.sample()]) == set("abcdef")
+    assert letters_of(tuned.valid(16)) == set("UVXY")
+    assert letters_of(reported.valid(16)) == {"?"}
+    assert len(tuned.valid(1000)[0].inputs_BT) == (90 + 45 - LENGTH - 1) // LENGTH
 
 
 def test_training_windows_reach_all_of_the_training_text(tmp_path: Path) -> None:
@@ -334,6 +364,20 @@ def test_a_text_shorter_than_a_validation_window_is_refused(tmp_path: Path, size
     assert refusal(tmp_path, "a.txt", length=12) == (
         f"data: {size} characters are too few for train.length 12; name more text"
     )
+
+
+def test_a_text_too_short_for_a_tuning_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(story("abcdefgh", 150))
+    text(tmp_path, "decoder")  # 15 characters to validate on, of the tuning 13 or 14
+    with pytest.raises(ConfigError) as caught:
+        text(tmp_path, "decoder", held_out="tuning")
+    assert str(caught.value) == (
+        "data: 150 characters are too few for train.length 12 and a tuning, which validates on a "
+        "tenth of the training part; name more text"
+    )
+    (tmp_path / "a.txt").write_text(story("abcdefgh", 160))
+    (batch,) = text(tmp_path, "decoder", held_out="tuning").valid(8)
+    assert batch.inputs_BT.shape == (1, 12)
 
 
 def test_the_shortest_text_that_fits_gives_one_validation_window(tmp_path: Path) -> None:

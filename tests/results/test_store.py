@@ -100,26 +100,23 @@ def test_a_table_has_no_curves_of_another_definition(plan: Write, tmp_path: Path
     assert set(restored.curves["run_id"]) == set(losses[losses == 3.0].index)
 
 
-def test_a_tuning_takes_over_what_it_can_choose_by(plan: Write, tmp_path: Path) -> None:
-    tuned = Results(tmp_path, plan(tune='{"optim.lr": [1e-3], "seeds": [8]}'))
-    assert tuned.tuning
-    (key, *_) = tuned.tuning.plan.by_key
-    for outcome, last, expected in (
-        ("trained", "", "2"),
-        ("stalled", "", "2"),
-        ("stalled", "1.5", "1.5"),
-        ("diverged", "", None),
-        ("diverged", "7", "7"),
-    ):
-        loss = None if outcome == "diverged" else 2.0
-        given = {**RECORD, "outcome": outcome, "final_loss": loss}
-        r = row(tuned.tuning.plan, tuned.tuning.plan.by_key[key], given) | {"last_loss": last}
-        taken = tuned.tuning.taken_over(r, None)
-        assert (taken and taken["last_loss"]) == expected
-    plain = Results(tmp_path, plan())
-    (key, *_) = plain.plan.by_key
-    r = row(plain.plan, plain.plan.by_key[key], RECORD) | {"last_loss": "2"}
-    assert "last_loss" not in (plain.taken_over(r, None) or {"last_loss": ""})
+@pytest.mark.parametrize("outcome", ["trained", "diverged"])
+def test_a_column_that_rows_no_longer_have_is_ignored_and_goes(
+    outcome: str, plan: Write, tmp_path: Path
+) -> None:
+    tuned = Results(tmp_path, plan(tune='{"optim.lr": [1e-3], "seeds": [8]}')).tuning
+    assert tuned
+    loss = {"final_loss": None if outcome == "diverged" else 2.0, "baseline_loss": 3.0}
+    tuned.write(measured(tuned.plan, outcome=outcome, last_loss=2.5, **loss))  # an old ledger's
+    path = tmp_path / "mine/tuning.csv"
+    plain = path.read_text()
+    assert "last_loss" not in plain
+    old = [f"{line},{'last_loss' if i == 0 else 2.5}" for i, line in enumerate(plain.splitlines())]
+    path.write_text("\n".join([*old, ""]))
+    again = Results(tmp_path, plan(tune='{"optim.lr": [1e-3], "seeds": [8]}'))
+    assert again.tuning and len(again.tuning.rows()) == 4 and not again.plan.waiting
+    again.tuning.write(again.tuning.rows())
+    assert path.read_text() == plain
 
 
 def test_nothing_but_rows_of_another_definition_is_no_table(plan: Write, tmp_path: Path) -> None:

@@ -106,3 +106,23 @@ def test_a_name_that_cannot_be_is_refused(
     tmp_path: Path, sets: list[str], name: str, words: str
 ) -> None:
     assert message(str(study(tmp_path, AXES)), sets=sets, name=name) == words
+
+
+def test_a_scheme_without_norms_is_one_cell_and_hides_no_value(tmp_path: Path) -> None:
+    axes = '{"scheme": ["rezero", "post_norm"], "model.norm": ["layernorm", "rmsnorm"]}'
+    whole = plan(tmp_path, axes)
+    assert [c.values for c in whole.cells] == [
+        ("rezero", "layernorm"),
+        ("post_norm", "layernorm"),
+        ("post_norm", "rmsnorm"),
+    ]
+    for words in ({"only": ["model.norm=rmsnorm"]}, {"sets": ["model.norm=rmsnorm"]}):
+        assert selected(plan(tmp_path, axes, **words)) == [("post_norm", "rmsnorm")]
+    kinds = plan(tmp_path, '{"scheme": ["rezero", "post_norm"]}', sets=["model.norm=rmsnorm"])
+    assert kinds.name == "mine+model.norm=rmsnorm"  # not that of layernorm,rmsnorm
+    assert [c.values for c in kinds.cells] == [("rezero", "layernorm"), ("post_norm", "rmsnorm")]
+    paired = (
+        '{"model.family": ["encoder", "encoder_decoder"], "model.cross_attention": [True, False]}'
+    )
+    base = plan(tmp_path, paired, only=["model.cross_attention=true"])
+    assert selected(base) == [("encoder_decoder", True)]

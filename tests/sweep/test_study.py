@@ -261,6 +261,39 @@ def test_a_wrong_declaration_is_one_line(tmp_path: Path, code: str, words: str) 
             "optim.betas: expected a list of two numbers, got [0.9]",
         ),
         (
+            '{"optim.lr": [1e-3], "seeds": [9], "held_out": "test"}',
+            "tune: held_out: unknown value 'test' (known: tuning, valid)",
+        ),
+        *(
+            (
+                f'{{"optim.lr": [1e-3, 3e-3], "seeds": [9], "extend": {given}}}',
+                f"tune: extend: expected an integer from 0 on, got {given}",
+            )
+            for given in ("-1", "1.5", "'two'", "[2]", "True")
+        ),
+        *(
+            (
+                f'{{{given}, "seeds": [9], "extend": 1}}',
+                "tune: extend: needs one tuned path with two or more positive numbers, got "
+                f"{said}; leave it out",
+            )
+            for given, said in (
+                ('"optim.lr": [1e-3]', "optim.lr=[0.001]"),
+                ('"optim.lr": [1e-3, 1e-3]', "optim.lr=[0.001, 0.001]"),
+                ('"optim.warmup_steps": [0, 50]', "optim.warmup_steps=[0, 50]"),
+                ('"model.norm": ["layernorm", "rmsnorm"]', "model.norm=['layernorm', 'rmsnorm']"),
+                (
+                    '"optim.lr": [1e-3, 3e-3], "optim.eps": [1e-8, 1e-6]',
+                    "optim.lr=[0.001, 0.003], optim.eps=[1e-08, 1e-06]",
+                ),
+            )
+        ),
+        (
+            '{"train.held_out": ["valid"], "seeds": [9]}',
+            "tune: train.held_out: differs between the runs that choose and the others; leave it "
+            'out, or give tune "held_out"',
+        ),
+        (
             '{"scheme_options": [{}], "seeds": [9]}',
             "tune: scheme_options: is a table; name each path that it holds",
         ),

@@ -166,6 +166,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         {"optim.schedule": "cosine"},
         "optim.schedule: unknown value 'cosine' (known: constant, inverse_sqrt)",
     ),
+    (
+        {"train.held_out": "test"},
+        "train.held_out: unknown value 'test' (known: tuning, valid)",
+    ),
     ({"train.precision": 32}, "train.precision: unknown value 32 (did you mean '32'?)"),
     # Options of a scheme.
     (
@@ -372,12 +376,16 @@ SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"scheme": "b2t"}, {"scheme": "b2t", "scheme_options": {"init": "xavier"}}),
     ({}, {"probe": {}, "optim.name": "adam", "optim.eps": 1e-8}),
+    ({}, {"train.held_out": "valid"}),
     ({}, {"model.cross_attention": True}),
     ({}, {"model.cross_attention": Typed("true")}),
     ({"model.cross_attention": False}, {"model.cross_attention": Typed("false")}),
     ({}, {"probe.skip_blocks": False}),
     ({}, {"probe.skip_blocks": Typed("false")}),
     ({"probe.skip_blocks": True}, {"probe.skip_blocks": Typed("true")}),
+    # A scheme without norms has none whose kind could be another.
+    ({"scheme": "rezero"}, {"scheme": "rezero", "model.norm": "rmsnorm"}),
+    ({"scheme": "t_fixup"}, {"scheme": "t_fixup", "model.norm": Typed("rmsnorm")}),
     # A stack without partner has no cross-attention to leave out.
     ({"model.family": "decoder"}, {"model.family": "decoder", "model.cross_attention": False}),
     ({"model.family": "decoder"}, {"model.family": "decoder", "model.cross_attention": True}),
@@ -405,10 +413,59 @@ def test_two_spellings_are_one_cell(one: dict[str, Any], other: dict[str, Any]) 
         {"probe.window": 99},
         {"model.cross_attention": False},
         {"probe.skip_blocks": True},
+        {"train.held_out": "tuning"},
     ],
 )
 def test_another_value_is_another_cell(changes: dict[str, Any]) -> None:
     assert load(changes).run_id != load().run_id
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheme": "pre_norm"},
+        {"scheme": "post_norm"},
+        {"scheme": "dlcl", "model.family": "decoder"},
+        {"scheme": "rezero", "model.qk_norm": True},
+        {"scheme": "rezero", "scheme_options": {"final_norm": True}},
+    ],
+)
+def test_two_kinds_of_norm_are_two_cells_where_there_is_a_norm(changes: dict[str, Any]) -> None:
+    other = load(changes | {"model.norm": "rmsnorm"})
+    assert other.model.norm == other.at("model.norm") == "rmsnorm"
+    assert other.run_id != load(changes).run_id
+
+
+def test_a_norm_that_no_block_has_is_told_as_the_default() -> None:
+    config = load({"scheme": "rezero", "model.norm": "rmsnorm"})
+    assert config.model.norm == config.at("model.norm") == "layernorm"
+    assert config == load({"scheme": "rezero"})
+
+
+def test_a_norm_of_one_place_or_stack_or_of_a_scheme_that_raises_counts() -> None:
+    def last(at: Place) -> Wiring:
+        return Wiring(norms=frozenset({"output"} if at.layer == at.depth == 3 else ()))
+
+    def raising(at: Place) -> Wiring:
+        raise ZeroDivisionError
+
+    def plain(at: Place) -> Wiring:
+        return Wiring()
+
+    facts = [{"embedding_norm": True}, {"dense": True}, {"final_norm": True}]
+    cases = [(last, {}, True), (raising, {}, True), (plain, {}, False)]
+    cases += [(plain, fact, True) for fact in facts]
+    for function, declared, normed in cases:
+        scheme("none", **declared)(function)
+        try:
+            name, deep = function.__name__, {"model.depth": 3, "model.norm": "rmsnorm"}
+            assert load({"scheme": name, **deep}).model.norm == (
+                "rmsnorm" if normed else "layernorm"
+            )
+            if function is last:  # of depth 2 it has none
+                assert load({"scheme": name, "model.norm": "rmsnorm"}).model.norm == "layernorm"
+        finally:
+            del REGISTRY[function.__name__]
 
 
 def test_the_order_of_keys_is_no_part_of_identity() -> None:

@@ -592,27 +592,6 @@ def test_one_nonfinite_batch_of_a_step_is_divergence(
     assert record["steps"] == 5
 
 
-@pytest.mark.parametrize(
-    ("losses", "last"),
-    [
-        ([2.0, 2.5, 2.25, math.nan], 2.25),
-        ([2.0, 2.5, math.inf], 2.5),
-        ([math.nan], None),
-    ],
-)
-def test_a_diverged_run_has_the_last_finite_loss_of_its_training(
-    losses: list[float],
-    last: float | None,
-    config: Callable[..., Config],
-    script: Callable[..., None],
-) -> None:
-    script(losses)
-    record, _ = train(config({"train.validate_every": 1}), HERE)
-    assert record["outcome"] == "diverged"
-    assert "final_loss" not in record
-    assert record["last_loss"] == last
-
-
 def test_a_validation_that_is_not_finite_ends_the_run(
     config: Callable[..., Config], script: Callable[..., None]
 ) -> None:

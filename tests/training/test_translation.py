@@ -25,6 +25,7 @@ from tests import parallel
 torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[2]
+HELD = ("valid", "tuning")
 SMALL = {
     "data.corpus": "toy",
     "data.pieces": 80,
@@ -170,6 +171,25 @@ def test_a_pair_without_a_neighbour_says_nothing_of_the_source_gain(folder: Path
     parts = [record[f"metric_loss_{group}"] for group in ("high", "low")]
     weights = [sum(targets[:-1]), targets[-1]]
     assert record["final_loss"] == pytest.approx(np.average(parts, weights=weights))
+
+
+def test_a_run_of_a_tuning_never_translates_the_test_split(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tests", "sources", "score"):
+        monkeypatch.delattr(Parallel, name)
+    tuned = train(small(train__steps=3, train__held_out="tuning"), folder)
+    assert tuned.record["metric_source_gain"] is not None
+    assert not [name for name in tuned.record if "bleu" in name or "chrf" in name]
+
+
+def test_a_tuning_has_the_model_and_not_the_tokens_of_the_runs_it_is_for(folder: Path) -> None:
+    pair = {"train__steps": 2, "data__test_pairs": 1}
+    reported, tuned = (train(small(**pair, train__held_out=h), folder).record for h in HELD)
+    assert tuned["parameters"] == reported["parameters"]
+    assert tuned["data_sha"] == reported["data_sha"]
+    for name in ("baseline_loss", "reference_loss", "final_loss"):
+        assert tuned[name] != reported[name]
 
 
 def test_a_diverged_run_is_not_translated(folder: Path) -> None:

@@ -85,4 +85,6 @@ def _without(runs: pd.DataFrame, missing: pd.DataFrame, scheme: str, column: str
     outcomes = runs.loc[runs[column].isna(), "outcome"].value_counts()
     words = [f"{count} {outcome}" for outcome, count in outcomes.items()]
     absent = int((missing["scheme"] == scheme).sum())
+    if runs.empty and not absent:
+        return "no such cell"  # as of RMSNorm in a scheme without norms
     return ", ".join(words + [f"{absent} missing"] * (absent > 0))

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.data.arrays import BOS, EOS, IGNORE, PAD, Array, Arrays, generator
+from harness.data.arrays import BOS, EOS, PAD, Array, Arrays, Validation, generator
 from harness.data.corpora.tables import Corpus, Row, alike
+from harness.data.translation import tuning
+from harness.data.translation.languages import guessed
 from harness.data.translation.options import Translation, directions, load_corpus, low_resource
+from harness.data.translation.paired import Paired, Sentences, by_length, joined
 from harness.data.translation.pieces import pieces_of
 from harness.data.translation.scores import HeldOut, Score, score
 from harness.errors import ConfigError
@@ -28,54 +29,12 @@ DECODED_TOKENS = 8192  # most tokens of a batch of translations, were all as lon
 Text = tuple[str, str]  # source, target
 
 
-class Sentences(NamedTuple):
-    """Token numbers of many sentences, one behind the other."""
-
-    tokens: NDArray[np.int32]
-    starts: Array  # and the end of the last
-
-    @property
-    def lengths(self) -> Array:
-        return np.diff(self.starts)
-
-    def take(self, rows: Array) -> "Sentences":
-        lengths = self.lengths[rows]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        within = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
-        return Sentences(self.tokens[np.repeat(self.starts[rows], lengths) + within], starts)
-
-    def padded(self, rows: Array, fill: int) -> Array:
-        """Shape: rows x the longest of them."""
-        lengths = self.lengths[rows]
-        column = np.arange(lengths.max())
-        inside = column < lengths[:, None]
-        at = np.where(inside, self.starts[rows][:, None] + column, 0)
-        return np.where(inside, self.tokens[at], fill).astype(np.int64)
-
-
-class Paired(NamedTuple):
-    """Sentence pairs: a source ends with the end token, a target is between begin and end."""
-
-    source: Sentences
-    target: Sentences
-
-    @property
-    def costs(self) -> Array:
-        """Tokens of the longer side of each pair; a target costs one less than it holds."""
-        return np.maximum(self.source.lengths, self.target.lengths - 1)
-
-    def arrays(self, rows: Array, group: str = "") -> Arrays:
-        whole_BT = self.target.padded(rows, PAD)
-        inputs_BT, targets_BT = whole_BT[:, :-1].copy(), whole_BT[:, 1:]
-        inputs_BT[targets_BT == PAD] = PAD  # the end is nowhere read
-        targets_BT = np.where(targets_BT == PAD, IGNORE, targets_BT)
-        return Arrays(inputs_BT, targets_BT, inputs_BT, self.source.padded(rows, PAD), group)
-
-
 class Parallel:
     """Batches and test pairs of a translation task; what filters left out is in `left_out`."""
 
-    def __init__(self, options: Translation, corpus: Corpus, length: int) -> None:
+    def __init__(
+        self, options: Translation, corpus: Corpus, length: int, held_out: Validation = "valid"
+    ) -> None:
         self.options, self._corpus, self._length = options, corpus, length
         self.sha = corpus.sha
         self.left_out: Counter[str] = Counter(corpus.left_out)
@@ -91,18 +50,21 @@ class Parallel:
             sorted(targets) if self._tagged else (),
         )
         self.vocabularies = (self._pieces.vocabulary,) * 2
-        self._train = self._encode(texts, "train")
-        held_out = {d: self._texts("valid", *d) for d in self.directions}
-        self._valid = {
-            direction: self._encode({direction: pairs}, "valid")
-            for direction, pairs in held_out.items()
-        }
-        for split, pairs in (("train", [self._train]), ("valid", [*self._valid.values()])):
-            if not sum(len(each.costs) for each in pairs):
+        train = {d: self._encode(d, pairs, "train") for d, pairs in texts.items()}
+        valid = {d: self._encode(d, self._texts("valid", *d), "valid") for d in self.directions}
+        for split, found in (("train", train), ("valid", valid)):
+            if not any(len(pairs) for _, pairs in found.values()):
                 raise ConfigError(
                     f"data.corpus: no pair of split '{split}' is left for train.length {length} "
                     f"and data.max_words {options.max_words}; allow longer ones"
                 )
+        self._train = joined([each for each, _ in train.values()])
+        self._valid = {d: each for d, (each, _) in valid.items()}
+        if held_out == "tuning":
+            counts = {d: len(pairs) for d, (_, pairs) in valid.items()}
+            held, left = tuning.held_out(corpus, {d: p for d, (_, p) in train.items()}, counts)
+            self._train = joined([train[d][0].take(rows) for d, rows in left.items()])
+            self._valid = {d: train[d][0].take(rows) for d, rows in held.items()}
         self._test = {direction: self._test_texts(*direction) for direction in self.directions}
 
     def train(self, seed: int, index: int, tokens: int) -> Arrays:
@@ -119,7 +81,7 @@ class Parallel:
         the longest, so that only the last may be left alone."""
         batches = []
         for (source, target), pairs in self._valid.items():
-            rows = _by_length(pairs, np.arange(len(pairs.costs)))
+            rows = by_length(pairs, np.arange(len(pairs.costs)))
             cuts = _cuts(pairs.costs, tokens)
             if len(cuts) > 2 and cuts[-1] - cuts[-2] == 1:
                 del cuts[-2]
@@ -156,6 +118,14 @@ class Parallel:
             if short:
                 found.append(f"data.{field}: {most} is more than {', '.join(short)} can give")
         return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user has to know before a run, a line each: what filters left out, how targets are
+        scored, options that the corpus cannot fulfil."""
+        left_out = [f"left out {self.filtered}"] if self.filtered else []
+        lines = [*left_out, *guessed(target for _, target in self.directions), *self.beyond]
+        return [f"{self.options.corpus}: {line}" for line in lines]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -239,20 +209,18 @@ class Parallel:
         self.left_out[f"test pairs of more than {TEST_TOKENS} tokens"] += len(pairs) - len(kept)
         return kept[: self.options.test_pairs or None]
 
-    def _encode(self, texts: dict[tuple[str, str], list[Text]], split: str) -> Paired:
-        """The pairs of these directions as tokens, within `train.length`."""
-        parts = [
-            Paired(
-                self._sources([source for source, _ in pairs], direction[1]),
-                self._sentences([target for _, target in pairs], [BOS]),
-            )
-            for direction, pairs in texts.items()
-        ]
-        whole = Paired(*(_joined(side) for side in zip(*parts, strict=True)))
+    def _encode(
+        self, direction: tuple[str, str], pairs: list[Text], split: str
+    ) -> tuple[Paired, list[Text]]:
+        """The pairs of a direction within `train.length`, as tokens and as text."""
+        whole = Paired(
+            self._sources([source for source, _ in pairs], direction[1]),
+            self._sentences([target for _, target in pairs], [BOS]),
+        )
         kept = np.flatnonzero(whole.costs <= self._length)
         lost = len(whole.costs) - len(kept)
         self.left_out[f"{split} pairs of more than {self._length} tokens"] += lost
-        return Paired(whole.source.take(kept), whole.target.take(kept))
+        return whole.take(kept), [pairs[i] for i in kept.tolist()]
 
     def _sources(self, texts: list[str], target: str) -> Sentences:
         """Tagged with the target language, where there are several."""
@@ -271,18 +239,14 @@ class Parallel:
     def _epoch(self, seed: int, epoch: int, batches: int) -> tuple[Array, Array]:
         """Rows by length, ties in any order, and the order of batches."""
         draw = generator(0, seed, epoch)
-        rows = _by_length(self._train, draw.permutation(len(self._train.costs)))
+        rows = by_length(self._train, draw.permutation(len(self._train.costs)))
         return rows, draw.permutation(batches)
 
 
-def load_parallel(options: Translation, data: Path, length: int) -> Parallel:
-    return Parallel(options, load_corpus(options, data), length)
-
-
-def _by_length(pairs: Paired, rows: Array) -> Array:
-    """Rows by cost, then by the lengths of both sides; ties stay in the order given."""
-    keys = (pairs.source.lengths[rows], pairs.target.lengths[rows], pairs.costs[rows])
-    return rows[np.lexsort(keys)]
+def load_parallel(
+    options: Translation, data: Path, length: int, held_out: Validation = "valid"
+) -> Parallel:
+    return Parallel(options, load_corpus(options, data), length, held_out)
 
 
 def _cuts(costs: Array, tokens: int) -> list[int]:
@@ -292,8 +256,3 @@ def _cuts(costs: Array, tokens: int) -> list[int]:
         if cuts[-1] < i and (i - cuts[-1] + 1) * cost > tokens:
             cuts.append(i)
     return [*cuts, len(ordered)] if len(ordered) else [0]
-
-
-def _joined(parts: Sequence[Sentences]) -> Sentences:
-    starts = np.cumsum(np.concatenate([[0], *(part.lengths for part in parts)]))
-    return Sentences(np.concatenate([part.tokens for part in parts]), starts)
