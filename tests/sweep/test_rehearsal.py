@@ -27,9 +27,9 @@ def smoke(changes: Mapping[str, Any] = {}) -> Config:
 
 def committed(study: str) -> list[tuple[Config, dict[str, str]]]:
     """Runs that came to their end, each with its config."""
-    cells = load(study).by_key
     with (ROOT / "results" / study / "runs.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["outcome"] != "diverged"]
+    cells = load(study).of(max(int(row["protocol"]) for row in rows)).by_key
     return [(cells[r["run_id"]].config, r) for r in rows if r["run_id"] in cells]
 
 
