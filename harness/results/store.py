@@ -26,7 +26,8 @@ from harness.results.columns import (
     measured,
     planned,
 )
-from harness.results.curves import CurveRows, CurvesFile
+from harness.results.curves import CurvesFile
+from harness.results.translations import FILE, Kept, TranslationsFile
 from harness.sweep.plan import Plan, resolved
 from harness.training.curves import Curves
 
@@ -61,6 +62,7 @@ class Results:
             plan = resolved(plan, self.tuning.rows() if tuning_rows is None else tuning_rows)
         self.root, self.folder, self.plan = folder, folder / plan.name, plan
         self.curves = CurvesFile(self.folder / "curves.csv.gz")
+        self.translations = TranslationsFile(self.folder / FILE)
 
     def lock(self) -> FileLock:
         """To be held while results are read, merged and written: commands may share a study."""
@@ -157,11 +159,13 @@ class Results:
             if _identity(r) not in stay and not (r["outcome"] == "crashed" and r["run_id"] in kept)
         }
         ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
-        self.curves.drop(
+        replaced = [
             r["run_id"]
             for r in here
             if r["run_id"] in rows and measured(r) != measured(rows[r["run_id"]])
-        )
+        ]
+        self.curves.drop(replaced)
+        self.translations.drop(replaced)
         variants.note(self.root, self.plan)
         if gone or old:
             before = [r for r in old if _identity(r) not in gone]
@@ -179,35 +183,30 @@ class Results:
     def take_curves(self, rows: Mapping[str, Row], folders: Iterable[Path]) -> None:
         """Adds the curves of rows that another folder has too, from the first that has both row and
         curves."""
-        wanted = {key: measured(r) for key, r in rows.items()}
-        found: CurveRows = {}
-        for folder in folders if wanted else ():
-            same = {
-                r["run_id"]
-                for name in variants.FILES
-                for r in rows_file.read(folder / name)
-                if measured(r) == wanted.get(r["run_id"])
-            }
-            there = CurvesFile(folder / self.curves.path.name).rows()
-            found |= {key: there[key] for key in same & there.keys() - found.keys()}
-        if found:
+        name = self.curves.path.name
+        if found := variants.shared(rows, folders, lambda folder: CurvesFile(folder / name).rows()):
             self.curves.add(found, [cell.key for cell in self.plan.cells])
+
+    def write_translations(
+        self, found: Mapping[str, Kept], rows: Mapping[str, Row], folders: Iterable[Path]
+    ) -> None:
+        """Adds translations by run_id, and those of `rows` that another folder has too."""
+        taken = variants.shared(
+            rows, folders, lambda folder: TranslationsFile(folder / FILE).rows()
+        )
+        self.translations.write({**taken, **found}, self.plan)
 
     def table(self) -> Table:
         """The selected cells' measurements as frames; MissingRuns if there are none at all."""
         found = self.rows()
         kept = [found[cell.key] for cell in self.plan.selected if cell.key in found]
         if not kept:
-            none = f"{self.folder}: no runs yet; make them with '{self.plan.command}'"
-            none += variants.hint(self.root, self.plan)
-            raise MissingRuns(" ".join(self.outdated()) or none)
+            raise self.no_runs()
         absent = [cell for cell in self.plan.selected if cell.key not in found]
         missing = [planned(self.plan, cell) for cell in (*absent, *self.plan.selected_waiting)]
         names = columns(self.plan, kept)
         runs, lacking = (self._frame(names, part) for part in (kept, missing))
-        stay = _identities(kept)
-        # Not the curves of another definition, while the row that counts is a retired one.
-        own = {r["run_id"] for r in self._read(self.plan.file) if _identity(r) in stay}
+        own = self.own(kept)
         curves = self.curves.frame()
         return Table(
             self.plan.name,
@@ -220,6 +219,18 @@ class Results:
             self.plan.selection,
             self.plan.command,
         )
+
+    def own(self, rows: Iterable[Row]) -> set[str]:
+        """The runs of these rows whose curves and translations count: not those of another
+        definition, while the row that counts is a retired one."""
+        stay = _identities(rows)
+        return {r["run_id"] for r in self._read(self.plan.file) if _identity(r) in stay}
+
+    def no_runs(self) -> MissingRuns:
+        """The error for a selection without any run, with its remedy."""
+        none = f"{self.folder}: no runs yet; make them with '{self.plan.command}'"
+        none += variants.hint(self.root, self.plan)
+        return MissingRuns(" ".join(self.outdated()) or none)
 
     def _frame(self, names: list[str], rows: list[Row]) -> pd.DataFrame:
         """Rows with the types of their columns: text as it stands, numbers, NaN where empty."""
