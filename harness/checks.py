@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from harness.merging import disagreeing
 from harness.results.columns import differences
-from harness.session import Session, disagreeing
+from harness.results.translations import translated
+from harness.session import Session
 from harness.sweep.lease import dead, overdue
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ def _rows_against_ledger(session: Session, standing: "Standing") -> Iterator[str
                     yield f"{key}: no curves; {how}"
             elif key in standing.accepted or key in standing.crashed.keys() - rows.keys():
                 yield f"{key}: ended in the ledger, no such row; mend it with '{mend}'"
+        if results is session.results:
+            lacking = translated(plan, rows).keys() & standing.accepted.keys()
+            for key in sorted(lacking - results.translations.rows().keys()):
+                if session.tracker.translations(standing.accepted[key]["run"]):
+                    yield f"{key}: no translations; mend it with '{mend}'"
         for key, mine in disagreeing(plan, rows, standing).items():
             for name, (there, here) in differences(rows[key], mine).items():
                 yield f"{key}: {name} is {there} in {plan.file}, {here} in the ledger"

@@ -18,6 +18,7 @@ from harness import cli_data, cli_schemes, environment
 from harness.cli_data import DATA, DataOption
 from harness.cli_results import plot, table
 from harness.cli_schemes import JsonOption
+from harness.cli_translations import translations
 from harness.errors import (
     ConfigError,
     Disagreement,
@@ -188,6 +189,7 @@ def ui(
     raise typer.Exit(serve(state, port))
 
 
+app.command()(translations)
 for command in (table, plot, cli_schemes.schemes, cli_schemes.show, cli_schemes.check):
     app.command()(command)
 app.add_typer(cli_data.app, name="data")

@@ -59,7 +59,7 @@ def run_study(
         with undisturbed():
             session.recover()
             session.merge(prefer)
-            _write_curves(session)
+            _write_artifacts(session)
     session.draw()
     return _conclude(session, wanted)
 
@@ -119,7 +119,7 @@ def collect(session: Session, prefer: str | None) -> int:
     if session.has_ledger:
         session.recover()
     session.merge(prefer)
-    _write_curves(session)
+    _write_artifacts(session)
     session.draw()
     return _conclude(session, [], f"'{session.plan.command} --retry'")
 
@@ -138,10 +138,13 @@ def recover(session: Session) -> int:
     return closed
 
 
-def _write_curves(session: Session) -> None:
-    if lost := session.write_curves():
-        named = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if lost[5:] else "")
-        print(f"the tracker has no curves of {named}: they stay empty", file=sys.stderr)
+def _write_artifacts(session: Session) -> None:
+    from harness.artifacts import write_curves, write_translations
+
+    for what, write in (("curves", write_curves), ("translations", write_translations)):
+        if lost := write(session):
+            named = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if lost[5:] else "")
+            print(f"the tracker has no {what} of {named}: they stay empty", file=sys.stderr)
 
 
 def study_status(session: Session) -> dict[str, Any]:

@@ -1,19 +1,21 @@
-"""A study at hand: its plan, its stores and its results, and how they are merged."""
+"""A study at hand: its plan, its stores and its results."""
 
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.data.tasks import data_sha
 from harness.data.tasks import load as load_task
 from harness.data.translation.options import Translation
-from harness.errors import ConfigError, Disagreement, MissingRuns
+from harness.errors import ConfigError, MissingRuns
+from harness.merging import disagreeing, merged
 from harness.results import variants
-from harness.results.columns import Row, differences, row
-from harness.results.store import Results, digests
+from harness.results.columns import Row
+from harness.results.store import Results
 from harness.sweep.plan import Cell, Plan
 from harness.sweep.rehearsal import excess, flaws
 from harness.sweep.study import shown
@@ -35,6 +37,10 @@ class Places:
     @property
     def storage(self) -> str | None:
         return os.environ.get("HARNESS_STORAGE") or None
+
+    @property
+    def has_ledger(self) -> bool:
+        return self.storage is not None or (self.state / "ledger.db").exists()
 
 
 class Session:
@@ -99,7 +105,7 @@ class Session:
 
     @property
     def has_ledger(self) -> bool:
-        return self.places.storage is not None or (self.places.state / "ledger.db").exists()
+        return self.places.has_ledger
 
     def recover(self) -> int:
         """Closes what dead workers left open in ledger and tracker; how many attempts."""
@@ -137,7 +143,7 @@ class Session:
         def together(results: Results) -> dict[str, Row]:
             nonlocal standing
             if not results.plan.by_key.keys() <= self.digests.keys():
-                self.digests |= digests(results.plan, self.places.data)
+                self.digests |= _digests(results.plan, self.places.data)
                 standing = standing and self.ledger.standing()  # results on other corpora are out
             on_file = results.rows(self.digests)
             measured = {key for key, r in on_file.items() if r["outcome"] != "crashed"}
@@ -234,22 +240,6 @@ class Session:
                 raise ConfigError(f"{where}: 16-mixed needs a GPU, got none; use bf16-mixed")
         return list(notes)
 
-    def write_curves(self) -> list[str]:
-        """Adds the curves that the results lack. Returns the runs whose curves cannot be read."""
-        with self.results.lock():
-            present = self.results.curves.runs()
-            lacking = {key: r for key, r in self.rows.items() if key not in present}
-            self.results.take_curves(lacking, self.related)
-            absent = {
-                key: attempt["run"]
-                for key, attempt in self.ledger.standing().accepted.items()
-                if key in self.rows and key not in present
-            }
-            tracked = {key: self.tracker.curves(run) for key, run in absent.items()}
-            if found := {key: curves for key, curves in tracked.items() if curves}:
-                self.results.write_curves(found)
-            return [key for key in tracked if key not in found]
-
     def draw(self) -> None:
         """Figures that are out of date, as far as there is something to draw."""
         if not self.rows:
@@ -264,30 +254,11 @@ class Session:
                         figures.draw(figure, table, self.results.folder)
 
 
-def merged(
-    plan: Plan, on_file: Mapping[str, Row], standing: "Standing", prefer: str | None
-) -> dict[str, Row]:
-    """Rows of results and ledger together; a crash never replaces a result."""
-    rows = {key: r for key, r in on_file.items() if r["outcome"] != "crashed"}
-    found = disagreeing(plan, rows, standing)
-    if found and not prefer:
-        key, mine = next(iter(found.items()))
-        name, (there, here) = next(iter(differences(rows[key], mine).items()))
-        raise Disagreement(
-            f"{plan.name}: run {key}: {name} is {there} in {plan.file} and {here} in the ledger; "
-            "say --prefer results or --prefer ledger"
-        )
-    if prefer == "ledger":
-        rows |= found
-    records = {key: attempt["record"] for key, attempt in standing.accepted.items()}
-    for key, record in {**standing.crashed, **records}.items():
-        if key in plan.by_key and key not in rows:
-            rows[key] = row(plan, plan.by_key[key], record)
-    return rows
-
-
-def disagreeing(plan: Plan, on_file: Mapping[str, Row], standing: "Standing") -> dict[str, Row]:
-    """The ledger's rows of cells that results and ledger both have, and that differ, unsettled."""
-    both = (standing.accepted.keys() & on_file.keys() & plan.by_key.keys()) - standing.settled
-    ours = {key: row(plan, plan.by_key[key], standing.accepted[key]["record"]) for key in both}
-    return {key: mine for key, mine in ours.items() if differences(on_file[key], mine)}
+def _digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
+    """By cell: the digests of its corpus and its scheme as they are at hand."""
+    options = {cell.config.data for cell in plan.cells}
+    at_hand = {option: data_sha(option, data) for option in options}
+    return {
+        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
+        for cell in plan.cells
+    }

@@ -12,7 +12,8 @@ from pathlib import Path
 from harness.sweep.worker import PRELOADED
 
 COMMANDS = [  # what the commands import
-    *("harness.cli", "harness.checks", "harness.commands", "harness.sweep.pool"),
+    *("harness.artifacts", "harness.checks", "harness.cli", "harness.commands"),
+    "harness.sweep.pool",
     *("harness.analysis.figures", "harness.analysis.report"),
 ]
 

@@ -122,6 +122,7 @@ def test_run_starts_its_own_workers_and_torchrun_does_not_run_it(
         ["status", "smoke"],
         ["table", "smoke"],
         ["plot", "smoke"],
+        ["translations", "translation_quick"],
     ],
 )
 def test_commands_that_read_import_no_torch(arguments: list[str], tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ TOP = {
         "harness.cli_data",
         "harness.cli_results",
         "harness.cli_schemes",
+        "harness.cli_translations",
     ),
+    *("harness.artifacts", "harness.merging"),
     *("harness.commands", "harness.options", "harness.session", "harness.signature"),
     *("harness.environment", "harness.__main__"),
 }
@@ -38,7 +40,7 @@ CONTAINED = {
     "langcodes": {"data/translation/languages"},
     "sacrebleu": {"data/translation/scores"},
     "matplotlib": {"analysis"},
-    "typer": {"cli", "cli_data", "cli_results", "cli_schemes", "options"},
+    "typer": {"cli", "cli_data", "cli_results", "cli_schemes", "cli_translations", "options"},
     "datasets": {"data/corpora/hub"},
     "huggingface_hub": {"data/corpora/hub"},
 }

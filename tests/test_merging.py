@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import Disagreement
+from harness.merging import merged
 from harness.results import curves as files
 from harness.results.columns import Row, differences, row
 from harness.results.curves import CurvesFile
 from harness.results.store import Results
-from harness.session import merged
 from harness.sweep.ledger import Standing
 from harness.sweep.study import Plan, load
 from harness.training.curves import Curves

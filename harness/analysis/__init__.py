@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from harness.results.store import Results, Table
+from harness.results.store import Results
+from harness.results.table import Table
 from harness.sweep.study import ROOT, load
 
 # Where rows are: those of the repository, or where commands of an installed package write them.

@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness.analysis.statistics import Panel, interval, panels
 from harness.results.columns import STACKS
-from harness.results.store import Table
+from harness.results.table import Table
 
 # What papers predict for the gradient at a Post-Norm stack's first block, in words.
 PAPERS = ("(2/3)^(1/2) a layer (arXiv:2002.04745 app. F)", "2^(-1/2) a sublayer (arXiv:2601.19895)")

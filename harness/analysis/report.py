@@ -13,7 +13,7 @@ from harness.data.translation.languages import guessed
 from harness.data.translation.options import ANY, Translation
 from harness.errors import ConfigError, did_you_mean
 from harness.results.columns import OUTCOMES
-from harness.results.store import Table
+from harness.results.table import Table
 from harness.schemes import FAMILIES, USUAL_SIZES, Learned, Scheme, all_schemes, find, places
 from harness.sweep.plan import Cell
 

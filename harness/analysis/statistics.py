@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.results.columns import OUTCOMES
-from harness.results.store import Table
+from harness.results.table import Table
 
 BOOTSTRAP_FROM = 10
 

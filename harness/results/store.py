@@ -7,13 +7,11 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
 
-from harness.data.tasks import data_sha
 from harness.errors import MissingRuns
 from harness.results import rows as rows_file
 from harness.results import variants
@@ -28,27 +26,14 @@ from harness.results.columns import (
     measured,
     planned,
 )
-from harness.results.curves import CurveRows, CurvesFile
+from harness.results.curves import CurvesFile
+from harness.results.table import Table
+from harness.results.translations import FILE, Kept, TranslationsFile
 from harness.sweep.plan import Plan
 from harness.training.config import PROTOCOL
 from harness.training.curves import Curves
 
 Digests = Mapping[str, Mapping[str, str]]  # by key: of corpus and scheme as they are at hand
-
-
-@dataclass(frozen=True)
-class Table:
-    """A study's evidence: runs as rows, thinned curves, and the planned cells that have no run."""
-
-    study: str
-    axes: tuple[str, ...]
-    runs: pd.DataFrame
-    curves: pd.DataFrame  # run_id, step, series, block, value
-    missing: pd.DataFrame
-    tuned: tuple[str, ...] = ()  # paths whose values were chosen for each point
-    tuning: "Table | None" = None  # the runs that chose them
-    selection: str = ""  # spells the selected values; empty if all cells are selected
-    command: str = ""  # makes the missing runs
 
 
 class Results:
@@ -66,6 +51,7 @@ class Results:
         self.tuning = Results(folder, plan.tuning) if plan.tuning else None
         self.root, self.folder, self.plan = folder, folder / plan.name, plan
         self.curves = CurvesFile(self.folder / "curves.csv.gz")
+        self.translations = TranslationsFile(self.folder / FILE)
 
     def lock(self) -> FileLock:
         """To be held while results are read, merged and written: commands may share a study."""
@@ -165,11 +151,13 @@ class Results:
             if _identity(r) not in stay and not (r["outcome"] == "crashed" and r["run_id"] in kept)
         }
         ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
-        self.curves.drop(
+        replaced = [
             r["run_id"]
             for r in here
             if r["run_id"] in rows and measured(r) != measured(rows[r["run_id"]])
-        )
+        ]
+        self.curves.drop(replaced)
+        self.translations.drop(replaced)
         variants.note(self.root, self.plan)
         if gone or old:
             before = [r for r in old if _identity(r) not in gone]
@@ -187,19 +175,18 @@ class Results:
     def take_curves(self, rows: Mapping[str, Row], folders: Iterable[Path]) -> None:
         """Adds the curves of rows that another folder has too, from the first that has both row and
         curves."""
-        wanted = {key: measured(r) for key, r in rows.items()}
-        found: CurveRows = {}
-        for folder in folders if wanted else ():
-            same = {
-                r["run_id"]
-                for name in variants.FILES
-                for r in rows_file.read(folder / name)
-                if measured(r) == wanted.get(r["run_id"])
-            }
-            there = CurvesFile(folder / self.curves.path.name).rows()
-            found |= {key: there[key] for key in same & there.keys() - found.keys()}
-        if found:
+        name = self.curves.path.name
+        if found := variants.shared(rows, folders, lambda folder: CurvesFile(folder / name).rows()):
             self.curves.add(found, [cell.key for cell in self.plan.cells])
+
+    def write_translations(
+        self, found: Mapping[str, Kept], rows: Mapping[str, Row], folders: Iterable[Path]
+    ) -> None:
+        """Adds translations by run_id, and those of `rows` that another folder has too."""
+        taken = variants.shared(
+            rows, folders, lambda folder: TranslationsFile(folder / FILE).rows()
+        )
+        self.translations.write({**taken, **found}, self.plan)
 
     def table(self) -> Table:
         """The selected cells' measurements as frames; MissingRuns if there are none at all.
@@ -222,16 +209,12 @@ class Results:
         found = self.rows()
         kept = [found[cell.key] for cell in self.plan.selected if cell.key in found]
         if not kept:
-            none = f"{self.folder}: no runs yet; make them with '{self.plan.command}'"
-            none += variants.hint(self.root, self.plan)
-            raise MissingRuns(" ".join(self.outdated()) or none)
+            raise self.no_runs()
         absent = [cell for cell in self.plan.selected if cell.key not in found]
         missing = [planned(self.plan, cell) for cell in (*absent, *self.plan.selected_waiting)]
         names = columns(self.plan, kept)
         runs, lacking = (self._frame(names, part) for part in (kept, missing))
-        stay = _identities(kept)
-        # Not the curves of another definition, while the row that counts is a retired one.
-        own = {r["run_id"] for r in self._read(self.plan.file) if _identity(r) in stay}
+        own = self.own(kept)
         curves = self.curves.frame()
         return Table(
             self.plan.name,
@@ -244,6 +227,18 @@ class Results:
             self.plan.selection,
             self.plan.command,
         )
+
+    def own(self, rows: Iterable[Row]) -> set[str]:
+        """The runs of these rows whose curves and translations count: not those of another
+        definition, while the row that counts is a retired one."""
+        stay = _identities(rows)
+        return {r["run_id"] for r in self._read(self.plan.file) if _identity(r) in stay}
+
+    def no_runs(self) -> MissingRuns:
+        """The error for a selection without any run, with its remedy."""
+        none = f"{self.folder}: no runs yet; make them with '{self.plan.command}'"
+        none += variants.hint(self.root, self.plan)
+        return MissingRuns(" ".join(self.outdated()) or none)
 
     def _frame(self, names: list[str], rows: list[Row]) -> pd.DataFrame:
         """Rows with the types of their columns: text as it stands, numbers, NaN where empty."""
@@ -271,16 +266,6 @@ class Results:
 
     def _write(self, name: str, rows: list[Row]) -> None:
         rows_file.write(self.folder / name, columns(self.plan, rows), rows)
-
-
-def digests(plan: Plan, data: Path) -> dict[str, dict[str, str]]:
-    """By cell: the digests of its corpus and its scheme as they are at hand."""
-    options = {cell.config.data for cell in plan.cells}
-    at_hand = {option: data_sha(option, data) for option in options}
-    return {
-        cell.key: {"data_sha": at_hand[cell.config.data], "wiring_sha": cell.config.wiring_sha}
-        for cell in plan.cells
-    }
 
 
 def _tuning_rows(folder: Path, tuning: Plan) -> dict[str, Row]:

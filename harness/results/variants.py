@@ -4,18 +4,20 @@ The folder of a variant holds variant.json, which names the study and the values
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
+from typing import TypeVar
 
 from harness.errors import ConfigError, did_you_mean
 from harness.fields import Strict, write_list
 from harness.results import rows
-from harness.results.columns import REUSED, Row
+from harness.results.columns import REUSED, Row, measured
 from harness.results.files import replace
 from harness.sweep.plan import Plan
 
 FILES = ("runs.csv", "tuning.csv", "retired.csv")
+T = TypeVar("T")
 ALL = "all"  # every study's rows may be taken over
 HINTS = 3  # most variants that a message names
 
@@ -68,6 +70,25 @@ def offers(folders: Iterable[Path]) -> Mapping[str, list[Row]]:
                     # Without the axes of the other study, which are config paths with a dot.
                     kept = {column: value for column, value in r.items() if "." not in column}
                     found[r["run_id"]].append({**kept, REUSED: r.get(REUSED) or folder.name})
+    return found
+
+
+def shared(
+    wanted: Mapping[str, Row], folders: Iterable[Path], read: Callable[[Path], Mapping[str, T]]
+) -> dict[str, T]:
+    """What other folders have, by run_id, of runs whose rows they have too: each from the first
+    folder that has both."""
+    values = {key: measured(r) for key, r in wanted.items()}
+    found: dict[str, T] = {}
+    for folder in folders if values else ():
+        same = {
+            r["run_id"]
+            for name in FILES
+            for r in rows.read(folder / name)
+            if measured(r) == values.get(r["run_id"])
+        }
+        there = read(folder)
+        found |= {key: there[key] for key in same & there.keys() - found.keys()}
     return found
 
 

@@ -25,6 +25,7 @@ TAKES = {
     **dict.fromkeys(("collect", "recover", "verify"), FOLDERS),
     "status": (*SELECTING, *FOLDERS),
     **dict.fromkeys(("table", "plot"), (*SELECTING, "results")),
+    "translations": (*SELECTING, "state", "results"),
 }
 
 
@@ -124,6 +125,14 @@ class Plan:
     def selected_waiting(self) -> tuple[Cell, ...]:
         """Selected cells whose tuned values are not chosen."""
         return tuple(cell for cell in self.waiting if cell.selected)
+
+    @property
+    def first_seeds(self) -> tuple[Cell, ...]:
+        """The cell of each point that has the first seed of the axis."""
+        points: dict[tuple[str, ...], Cell] = {}
+        for cell in self.cells:
+            points.setdefault(self.point(cell), cell)
+        return tuple(points.values())
 
     @cached_property
     def by_key(self) -> dict[str, Cell]:

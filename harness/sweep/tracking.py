@@ -1,4 +1,5 @@
-"""Attempts as MLflow runs: scalars in batches, short parameters, config and curves as artifacts."""
+"""Attempts as MLflow runs: scalars in batches, short parameters, and artifacts: config, curves,
+translations."""
 
 import logging
 import os
@@ -8,7 +9,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from mlflow.store import db_migrations
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+from harness.data.translation import translations as texts
+from harness.data.translation.translations import Translated
 from harness.database import Database, Schema
 from harness.errors import ConfigError, redacted
 from harness.training.config import Config, canonical
@@ -39,7 +42,7 @@ Ending = tuple[str, Mapping[str, Any]]  # MLflow's status, and the record of the
 FLUSH_SECONDS, FLUSH_METRICS = 5.0, 1000  # MLflow takes at most 1000 metrics a batch
 SERVER_SECONDS = 10.0  # for MLflow's server to end
 VARIABLE = "MLFLOW_TRACKING_URI"
-CURVES = "curves.npz"
+CURVES, TRANSLATIONS = "curves.npz", "translations.tsv"
 SCHEMA = Schema(
     package="mlflow",
     migrations=Path(db_migrations.__file__).parent,
@@ -136,15 +139,29 @@ class Tracker:
 
     def curves(self, run: str) -> Curves | None:
         """Every series of an attempt that has ended; None if the stored curves cannot be read."""
+        content = self._artifact(run, CURVES)
+        try:
+            return None if content is None else Curves.loads(content)
+        except (BadZipFile, zlib.error, EOFError, KeyError, ValueError):  # damaged
+            return None
+
+    def translations(self, run: str) -> list[Translated] | None:
+        """The translations of an attempt that has ended; None if it has stored none or if they
+        cannot be read."""
+        content = self._artifact(run, TRANSLATIONS)
+        try:
+            return None if content is None else texts.loads(content.decode())
+        except ValueError:  # damaged
+            return None
+
+    def _artifact(self, run: str, name: str) -> bytes | None:
+        """The content of a run's artifact; None if it is lost or out of reach."""
         try:
             if self._folder:
-                return Curves.loads(_of_run(self._folder, run).joinpath(CURVES).read_bytes())
+                return _of_run(self._folder, run).joinpath(name).read_bytes()
             with tempfile.TemporaryDirectory() as folder:
-                path = self.client.download_artifacts(run, CURVES, folder)
-                return Curves.loads(Path(path).read_bytes())
-        except (OSError, MlflowException):  # lost or out of reach
-            return None
-        except (BadZipFile, zlib.error, EOFError, KeyError, ValueError):  # damaged
+                return Path(self.client.download_artifacts(run, name, folder)).read_bytes()
+        except (OSError, MlflowException):
             return None
 
     def runs(self, status: str | None = None) -> Iterator[Run]:
@@ -191,10 +208,12 @@ class TrackedRun:
         if full or time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._flush()
 
-    def keep(self, curves: Curves) -> None:
-        """Stores all series and the scalars that are still in hand."""
+    def keep(self, curves: Curves, translations: Sequence[Translated] = ()) -> None:
+        """Stores all series, translations if there are any, and the scalars still in hand."""
         self._flush()
         self._store(CURVES, curves.dumps())
+        if translations:
+            self.note(TRANSLATIONS, texts.dumps(translations))
 
     def note(self, name: str, text: str) -> None:
         """Stores a text beside the curves."""

@@ -164,7 +164,7 @@ def _try(
         order = Order(job.source, job.code, dict(job.configs[attempt.key]), job.data)
         with interrupts.at_once(ranks.count == 1):  # several leave together, in `log`
             trained = lead(ranks, order, config, log)
-        run.keep(trained.curves)
+        run.keep(trained.curves, trained.translations)
     except LeaseLost:
         assert run is not None
         run.end("KILLED")

@@ -3,6 +3,7 @@
 import math
 import statistics
 import warnings
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from harness.data.baselines import Baselines, baselines
 from harness.data.batches import TrainingBatches, as_batch
 from harness.data.ranks import ALONE, Ranks
 from harness.data.translation.task import Parallel
+from harness.data.translation.translations import Translated
 from harness.model.initialise import calibrate, initialise
 from harness.model.transformer import Transformer
 from harness.training.config import PROTOCOL, Config
@@ -40,10 +42,11 @@ from harness.training.trainer import trainer_for
 
 
 class Trained(NamedTuple):
-    """The columns of runs.csv that training decides, and every series."""
+    """The columns of runs.csv that training decides, all series, and what it translated."""
 
     record: dict[str, Any]
     curves: Curves
+    translations: Sequence[Translated] = ()
 
 
 def build(config: Config, vocabularies: tuple[int, int]) -> Transformer:
@@ -157,7 +160,7 @@ def train(
         "threads": torch.get_num_threads(),
         "finished": now(),
     }
-    return Trained(record, curves)
+    return Trained(record, curves, translation.translations if translation else ())
 
 
 class Counted(TrainingBatches):

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 
 from harness.analysis import drawings, figures, looks
 from harness.errors import ConfigError, MissingRuns
-from harness.results.store import Table
+from harness.results.table import Table
 from harness.schemes import all_schemes
 
 NAN = float("nan")

@@ -17,7 +17,7 @@ from harness.analysis.report import (
 from harness.analysis.statistics import points
 from harness.errors import ConfigError
 from harness.model.transformer import Transformer
-from harness.results.store import Table
+from harness.results.table import Table
 from harness.schemes import Learned, Place, Wiring, all_schemes, find, on, registry, scheme
 from harness.sweep.plan import Cell
 from harness.training.config import parse, read_toml, with_value

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from harness.analysis.statistics import geometric_means, interval, panels, points
-from harness.results.store import Table
+from harness.results.table import Table
 
 NAN = float("nan")
 PLAN = ["scheme", "scheme_options", "family", "encoder_layers", "decoder_layers", "seed"]

@@ -16,7 +16,7 @@ from harness.analysis import figures, looks
 from harness.analysis.figures import plot
 from harness.analysis.figures.paper import published
 from harness.errors import ConfigError
-from harness.results.store import Table
+from harness.results.table import Table
 
 NAN = float("nan")
 SCHEMES = (

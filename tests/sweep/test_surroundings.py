@@ -95,9 +95,9 @@ def test_a_state_removed_under_way_is_said_and_costs_no_result(place: Workplace)
         "import shutil\n"
         "    from harness.sweep.tracking import TrackedRun\n"
         "    whole = TrackedRun.keep\n"
-        "    def keep(run, curves):\n"
+        "    def keep(run, *kept):\n"
         "        shutil.rmtree('.harness', ignore_errors=True)\n"
-        "        whole(run, curves)\n"
+        "        whole(run, *kept)\n"
         "    TrackedRun.keep = keep\n"
     )
     place.study(seeds=1, before=plant)

@@ -13,6 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy import Engine, event
 
+from harness.data.translation.translations import Translated
 from harness.errors import ConfigError
 from harness.sweep.study import load
 from harness.sweep.tracking import Tracker, tracking_uri
@@ -20,6 +21,7 @@ from harness.sweep.worker import PRELOADED
 from harness.training.curves import Curves
 from tests.commands import COMMANDS
 
+PAIRS = [Translated("de>en", f"\u201e{i}\u201c", "one\x0btwo", "") for i in range(3)]
 CONFIG = load("smoke").cells[0].config
 HALF = 600  # of the 1,700 statements that make MLflow's schema
 
@@ -151,6 +153,24 @@ def test_curves_that_are_lost_are_none(damage: Any, state: Path) -> None:
     run = tracked(tracker, 2.5)
     damage(state / "artifacts/s" / run / "artifacts/curves.npz")
     assert tracker.curves(run) is None
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_translations_are_an_artifact_that_is_read_whole_or_not_at_all(
+    own: bool, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not own:  # a store that MLflow keeps artifacts for
+        shutil.copy(state / "mlflow.db", tmp_path / "other.db")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'other.db'}")
+    tracker = Tracker("s", state)
+    without, run = tracked(tracker, 2.5), tracker.start(CONFIG, 1, "other")
+    run.keep(Curves(), PAIRS)
+    assert tracker.translations(run.run) == PAIRS
+    assert tracker.translations(without) is None
+    path = state / "artifacts/s" / run.run / "artifacts/translations.tsv"
+    for damaged in (path.read_bytes()[:-30], b"\xff", b""):
+        path.write_bytes(damaged)
+        assert tracker.translations(run.run) is None
 
 
 def test_a_store_that_was_lost_is_made_anew_and_the_curves_are_had(

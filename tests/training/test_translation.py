@@ -103,13 +103,16 @@ def translations(model: Transformer, source_BS: torch.Tensor) -> list[list[int]]
 @pytest.mark.parametrize("scheme", ["rezero", "deepnorm"])
 def test_a_model_of_two_layers_learns_the_made_up_language(scheme: str, folder: Path) -> None:
     config = small(scheme=scheme, train__steps=250, optim__lr=1e-2, model__width=32)
-    record = train(config, folder).record
+    record, _, translations = train(config, folder)
     assert record["outcome"] == "trained"
     assert record["metric_source_gain"] > 1
     assert record["metric_bleu"] > record["metric_bleu_nearest"] > record["metric_bleu_copy"]
     assert 0 < record["metric_chrf"] <= 100
     assert record["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
     assert record["data_sha"] == tasks.data_sha(config.data, folder)
+    (test,) = task_of(config, folder).tests
+    assert [(each.source, each.reference) for each in translations] == test.pairs
+    assert test.score([each.hypothesis for each in translations]).bleu == record["metric_bleu"]
 
 
 def test_a_run_counts_the_targets_of_its_batches_without_padding(folder: Path) -> None:
@@ -138,7 +141,8 @@ def test_groups_of_directions_are_reported_beside_the_whole(folder: Path) -> Non
         train__steps=20,
         train__length=60,
     )
-    record = train(config, folder).record
+    record, _, translations = train(config, folder)
+    assert [each.direction for each in translations] == ["en>de"] * 24 + ["en>bk"] * 24
     task = task_of(config, folder)
     targets = {"high": 0, "low": 0}
     for arrays in task.valid(300):
@@ -193,8 +197,9 @@ def test_a_tuning_has_the_model_and_not_the_tokens_of_the_runs_it_is_for(folder:
 
 
 def test_a_diverged_run_is_not_translated(folder: Path) -> None:
-    record = train(small(train__steps=60, optim__lr=1e6, scheme="pre_norm"), folder).record
-    assert record["outcome"] == "diverged"
+    trained = train(small(train__steps=60, optim__lr=1e6, scheme="pre_norm"), folder)
+    record = trained.record
+    assert (record["outcome"], trained.translations) == ("diverged", [])
     assert not [name for name in record if name.startswith("metric_")]
 
 

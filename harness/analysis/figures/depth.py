@@ -20,7 +20,7 @@ from harness.analysis.figures.plot import (
 )
 from harness.analysis.statistics import by_scheme, geometric_means, panels, verdict
 from harness.results.columns import STACKS
-from harness.results.store import Table
+from harness.results.table import Table
 
 
 def _named(table: Table, axes: list[Axes], columns: int) -> list[bool]:

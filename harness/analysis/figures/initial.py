@@ -9,7 +9,7 @@ from harness.analysis import drawings, laws, looks
 from harness.analysis.figures.plot import caption, figure, strips
 from harness.analysis.statistics import by_scheme, geometric_means
 from harness.results.columns import STACKS
-from harness.results.store import Table
+from harness.results.table import Table
 
 DASHED = (0, (4, 2))
 

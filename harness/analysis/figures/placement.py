@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from harness.analysis import drawings, looks
 from harness.analysis.figures.plot import caption, figure
 from harness.analysis.statistics import Panel, interval, panels, where
-from harness.results.store import Table
+from harness.results.table import Table
 
 IDLE = "metric_idle_blocks"
 

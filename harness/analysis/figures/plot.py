@@ -21,7 +21,7 @@ from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, points
 from harness.errors import ConfigError, MissingRuns, did_you_mean
 from harness.results.columns import COST, PROVENANCE, REUSED
 from harness.results.files import replace
-from harness.results.store import Table
+from harness.results.table import Table
 from harness.sweep.plan import short
 
 ALWAYS = ("scheme", "seed", "encoder_layers", "decoder_layers", "outcome", "final_loss")

@@ -8,7 +8,7 @@ from harness.analysis import drawings
 from harness.analysis.figures.plot import figure
 from harness.analysis.statistics import verdict, where
 from harness.errors import ConfigError, MissingRuns
-from harness.results.store import Table
+from harness.results.table import Table
 
 
 @figure(tuning=True)

@@ -21,7 +21,7 @@ from harness.analysis.figures.plot import (
     wrapped,
 )
 from harness.analysis.statistics import Panel, by_scheme, panels
-from harness.results.store import Table
+from harness.results.table import Table
 
 QUANTITIES = {
     "final_loss": "validation loss\n(nats per token)",

@@ -17,6 +17,10 @@ from harness.errors import ConfigError, did_you_mean
 UNKNOWN_LICENCE = "see the source"
 HELP_VERSION = "4:7.4.7-1+deb12u14"  # of the packages that SHA is of
 PERCENTILES = (5, 50, 95, 100)
+NOTICES = {  # what a licence asks to be said with the texts
+    "MPL-2.0": "written and translated by the LibreOffice contributors; Mozilla Public License "
+    "2.0, https://mozilla.org/MPL/2.0/",
+}
 LOST = {"Cc", "Cn", "Co", "Cs"}  # control characters, and those that mean nothing
 
 
@@ -95,6 +99,15 @@ def named(path: Path) -> str:
     """The name of the corpus in a file."""
     stem = _stem(path)
     return next((name for name, known in KNOWN.items() if known.file == stem), stem)
+
+
+def notice(name: str) -> str:
+    """Where the texts of a corpus come from and what their licence is, in one line."""
+    known = KNOWN.get(name)
+    if known is None:
+        return f"texts of corpus {name}, whose own licence holds"
+    licence = NOTICES.get(known.licence, f"licence: {known.licence}")
+    return f"texts of corpus {name}, made from {known.builds}; {licence}"
 
 
 def lengths(corpus: Corpus) -> dict[str, list[int]]:

@@ -50,6 +50,14 @@ class HeldOut(NamedTuple):
         bleu = [score(said, references, target).bleu for said in (sources, closest)]
         return cls(source, target, group, pairs, *bleu)
 
+    @property
+    def direction(self) -> str:
+        return f"{self.source}>{self.target}"
+
+    def score(self, translations: Sequence[str]) -> Score:
+        """BLEU and chrF of translations, one for each pair."""
+        return score(translations, [reference for _, reference in self.pairs], self.target)
+
 
 def score(said: Sequence[str], references: Sequence[str], language: str) -> Score:
     """Corpus BLEU and chrF of translations into a language; zero where there are none."""

@@ -18,7 +18,7 @@ from harness.data.translation.languages import guessed
 from harness.data.translation.options import Translation, directions, load_corpus, low_resource
 from harness.data.translation.paired import Paired, Sentences, by_length, joined
 from harness.data.translation.pieces import pieces_of
-from harness.data.translation.scores import HeldOut, Score, score
+from harness.data.translation.scores import HeldOut
 from harness.errors import ConfigError
 
 FREQUENCY_PAIRS = 200_000  # whose targets frequencies are counted in, at most
@@ -168,10 +168,9 @@ class Parallel:
             for rows in (order[a:b] for a, b in pairwise(_cuts(longest, DECODED_TOKENS)))
         ]
 
-    def score(self, test: HeldOut, translations: Sequence[Sequence[int]]) -> Score:
-        """BLEU and chrF of token numbers, one list for each pair of the test."""
-        said = self._pieces.decode(translations)
-        return score(said, [target for _, target in test.pairs], test.target)
+    def texts(self, translations: Sequence[Sequence[int]]) -> list[str]:
+        """The texts that lists of token numbers stand for."""
+        return self._pieces.decode(translations)
 
     def _texts(self, split: str, source: str, target: str) -> list[Text]:
         """Pairs with text on both sides, each once, none held out that is trained on, within the

@@ -19,6 +19,7 @@ from harness.data.arrays import BOS, EOS, MASK, PAD, UNKNOWN
 from harness.data.batches import Batch, mask
 from harness.data.translation.scores import HeldOut
 from harness.data.translation.task import Parallel
+from harness.data.translation.translations import Translated
 from harness.model.decoding import decode
 from harness.training.curves import Curves
 from harness.training.module import LanguageModule
@@ -172,13 +173,15 @@ class TranslationProbe(L.Callback):
 
     BLEU and chrF are means over directions, and so are the BLEU of copying sources (`bleu_copy`)
     and of taking the translation of the nearest training source (`bleu_nearest`). Where the task
-    has groups of directions, BLEU and chrF of each have its name at the end.
+    has groups of directions, BLEU and chrF of each have its name at the end. `translations` are the
+    texts that were scored.
     """
 
     def __init__(self, task: Parallel, validation: "ValidationProbe", log: Log) -> None:
         self.task, self.validation, self.tell = task, validation, log
         self.tests = task.tests  # before hours are spent: what needs no model
         self.scores: dict[str, float] = {}
+        self.translations: list[Translated] = []
         self.signature: str | None = None  # sacrebleu's
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -188,8 +191,12 @@ class TranslationProbe(L.Callback):
         signatures = set()
         for test in self.tests:
             with trainer.precision_plugin.forward_context():
-                said = self._translate(test, pl_module)
-            score = self.task.score(test, said)
+                texts = self.task.texts(self._translate(test, pl_module))
+            self.translations += [
+                Translated(test.direction, source, reference, text)
+                for (source, reference), text in zip(test.pairs, texts, strict=True)
+            ]
+            score = test.score(texts)
             signatures.add(score.signature)
             numbers = {"bleu": score.bleu, "chrf": score.chrf}
             if test.group:

@@ -286,8 +286,8 @@ def test_scores_are_of_the_test_pairs(tmp_path: Path) -> None:
     task = toy(tmp_path)
     (test,) = task.tests
     said = task._pieces.encode([target for _, target in test.pairs])
-    assert task.score(test, said).bleu == pytest.approx(100)
-    assert task.score(test, said[::-1]).bleu < 60
+    assert test.score(task.texts(said)).bleu == pytest.approx(100)
+    assert test.score(task.texts(said[::-1])).bleu < 60
 
 
 def test_a_test_split_may_be_absent(tmp_path: Path) -> None:
