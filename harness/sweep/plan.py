@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from harness.data.arrays import Validation
 from harness.training.config import PROTOCOL, Config, canonical, parse, with_value
 
 Values = tuple[Any, ...]
@@ -148,11 +147,10 @@ def with_tuning(
     plan: Plan,
     values: Mapping[str, Sequence[Any]],
     seeds: Sequence[int],
-    held_out: Validation = "tuning",
     extend: int = 0,
 ) -> Plan:
     """The plan as it is before anything is tuned: every point runs every value on every seed, and
-    validates on what is `held_out`. Rows decide which values beyond these are tried, at most
+    validates on what a tuning holds out. Rows decide which values beyond these are tried, at most
     `extend` for a point."""
     combinations: list[dict[str, Any]] = [{}]
     for path, each in values.items():
@@ -161,7 +159,7 @@ def with_tuning(
     for point in _one_a_point(plan):
         for given in combinations:
             for seed in seeds:
-                chosen_on = {"seed": seed, HELD_OUT: held_out}
+                chosen_on = {"seed": seed, HELD_OUT: "tuning"}
                 config = changed(plan, point.config, {**given, **chosen_on})
                 named = zip(plan.axes, point.values, strict=True)
                 at = tuple(seed if axis == "seed" else value for axis, value in named)

@@ -8,10 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import harness
-from harness.data.arrays import Validation
 from harness.errors import ConfigError, Terminated, did_you_mean
 from harness.fields import number, plain
 from harness.schemes import all_schemes
@@ -30,8 +29,8 @@ class Study:
     """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
     table) and the values of each axis, by dotted config path. `tune` gives values to choose from
     for every point, by path, and under "seeds" the seeds to try them on. Runs that choose validate
-    on a part of the training set, or with "held_out": "valid" on the tokens that are reported. With
-    "extend" at most so many values beyond an end of the list are tried, while the best is there."""
+    on a part of the training set. With "extend" at most so many values beyond an end of the list
+    are tried, while the best is there."""
 
     base: str | Mapping[str, Any]
     axes: Mapping[str, Sequence[Any]]
@@ -68,7 +67,7 @@ def load(
     base = _base(study, source)
     axes = {path: _listed(source, f"axes: {path}", each) for path, each in study.axes.items()}
     assigned = selection.assignments("--set", sets)
-    tune, (seeds, held_out, extend) = _tuning(study, source, {**axes, **assigned})
+    tune, seeds, extend = _tuning(study, source, {**axes, **assigned})
     for path, other in itertools.permutations([*axes, *assigned, *tune], 2):
         if other.startswith(f"{path}."):
             where = "tune" if tune.keys() & {path, other} else "axes"
@@ -98,7 +97,7 @@ def load(
         return plan
     if shared := {cell.config.seed for cell in cells}.intersection(seeds):
         raise ConfigError(f"{source}: tune: seeds: {min(shared)} is reported; tune on others")
-    return with_tuning(plan, tune, seeds, held_out, extend)
+    return with_tuning(plan, tune, seeds, extend)
 
 
 def _built_in() -> dict[str, Path]:
@@ -200,18 +199,14 @@ def _listed(source: Path, what: str, values: Any) -> list[Any]:
 
 def _tuning(
     study: Study, source: Path, axes: Mapping[str, Any]
-) -> tuple[dict[str, list[Any]], tuple[list[int], Validation, int]]:
-    """The values to choose from, without what --set has fixed; the seeds to try them on, what to
-    validate on, and how many values beyond an end may be tried."""
+) -> tuple[dict[str, list[Any]], list[int], int]:
+    """The values to choose from, without what --set has fixed; the seeds to try them on; and how
+    many values beyond an end may be tried."""
     if study.tune is None:
-        return {}, ([], "tuning", 0)
+        return {}, [], 0
     if not isinstance(study.tune, Mapping) or not all(isinstance(p, str) for p in study.tune):
         raise ConfigError(f"{source}: tune: expected a table of lists by config path")
     given = dict(study.tune)
-    held_out = given.pop("held_out", "tuning")
-    if held_out not in (known := get_args(Validation)):
-        hint = did_you_mean(str(held_out), known)
-        raise ConfigError(f"{source}: tune: held_out: unknown value {held_out!r}{hint}")
     extend = given.pop("extend", 0)
     if (beyond := number(extend)) is None or beyond < 0 or beyond != int(beyond):
         raise ConfigError(f"{source}: tune: extend: expected an integer from 0 on, got {extend!r}")
@@ -238,9 +233,9 @@ def _tuning(
     if left and HELD_OUT in {*left, *axes}:
         raise ConfigError(
             f"{source}: tune: {HELD_OUT}: differs between the runs that choose and the others; "
-            'leave it out, or give tune "held_out"'
+            "leave it out"
         )
-    return left, ([int(seed) for seed in seeds], held_out, int(beyond))
+    return left, [int(seed) for seed in seeds], int(beyond)
 
 
 def _goes_on(values: list[Any]) -> bool:

@@ -31,6 +31,8 @@ NEUTRAL = {
     "train.held_out": "valid",
 }
 
+ADDED = {1: ("held_out",)}  # after a protocol, whose runs knew no such field
+
 
 def _table(value: Any) -> Any:
     """A section written as JSON on a command line; anything else as it is."""
@@ -211,7 +213,7 @@ class Config(Strict):
         config = self.model_dump(mode="json")
         for path, value in NEUTRAL.items():
             section, _, field = path.partition(".")
-            if config[section][field] == value:
+            if config[section][field] == value or field in ADDED.get(protocol, ()):
                 del config[section][field]
         identity = {
             "config": config,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from harness.results.choice import Row, best_of, beyond, grown, possible, resolved
 from harness.sweep.plan import Plan, Values
 from harness.sweep.study import load
+from harness.training.config import parse, with_value
 from tests.sweep.test_plan import AXES, RATES, rates, tuned
 from tests.sweep.test_study import study
 
@@ -128,9 +129,14 @@ def test_runs_that_choose_validate_on_tokens_that_are_not_reported(tmp_path: Pat
     assert {c.config.train.held_out for c in tuning.cells} == {"tuning"}
     found = resolved(whole, rows_of(tuning, LOSSES))
     assert {c.config.train.held_out for c in (*whole.waiting, *found.cells)} == {"valid"}
-    _, reported = tuned(tmp_path, f'{RATES}, "held_out": "valid"')
-    assert {c.config.train.held_out for c in reported.cells} == {"valid"}
-    assert not reported.by_key.keys() & tuning.by_key.keys()
+
+
+def test_runs_of_the_first_protocol_knew_no_tokens_of_their_own(tmp_path: Path) -> None:
+    _, tuning = tuned(tmp_path)
+    configs = [cell.config.model_dump(mode="json") for cell in tuning.cells]
+    reported = [parse(with_value(each, "train.held_out", "valid"), "test") for each in configs]
+    assert [cell.key for cell in tuning.of(1).cells] == [c.run_id_of(1) for c in reported]
+    assert not {cell.key for cell in tuning.cells} & {c.run_id for c in reported}
 
 
 def test_an_axis_of_tables_is_tuned_point_by_point(tmp_path: Path) -> None:
