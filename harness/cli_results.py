@@ -33,8 +33,10 @@ def table(
     axes = [*(axis for axis in found.axes if axis != "seed"), *found.tuned]
     metrics = report.metric_columns(found, metric or [])
     points = statistics.points(found, metrics=metrics)
-    typer.echo(report.show(points, axes, form, metrics), nl=False)
-    notes = [*report.unlearned(found), *report.guessed_targets(found, plan.cells)]
+    edges = statistics.edges(found, points)
+    typer.echo(report.show(points, axes, form, metrics, edges), nl=False)
+    notes = [*statistics.at_edges(edges), *report.unlearned(found)]
+    notes += report.guessed_targets(found, plan.cells)
     for note in [*notes, *at_hand.outdated()]:
         typer.echo(note, err=True)
 

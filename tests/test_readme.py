@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.analysis import evidence, laws, report
+from harness.analysis import evidence, laws, report, statistics
 from tests import parallel
 from tests.commands import run
 
@@ -92,6 +92,14 @@ def test_what_is_told_of_translation_is_what_the_committed_rows_give() -> None:
         ),
     ):
         assert sentence in words, sentence
+
+
+@pytest.mark.parametrize("study", ["depth_reverse", "norm_placement"])
+def test_the_points_at_an_edge_are_as_many_as_the_committed_rows_have(study: str) -> None:
+    table = evidence(study)
+    found = statistics.edges(table, statistics.points(table)).any(axis=1)
+    words = f"{found.sum()} of {len(found)} tuned points of {study} stand at an edge of the grid"
+    assert words in " ".join(README.split())
 
 
 def test_what_is_told_of_many_languages_is_what_the_committed_rows_give() -> None:

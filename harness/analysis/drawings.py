@@ -27,6 +27,7 @@ UNDERFLOW = 1e-30  # below this a norm is float32 dust, and squeezes the rest of
 SMALLEST = 1e-300  # for axes on which a norm may be as small as it is
 GREY = "#5a5a5a"
 DOTTED = (0, (1, 1.5))
+DASHED = (0, (2.2, 1.2))
 STYLE = {
     "svg.hashsalt": "harness",
     "savefig.dpi": 150,
@@ -210,10 +211,12 @@ def tile(ax: Axes, column: int, row: int, kind: str, text: str) -> None:
     ax.text(column, row, text, color=ink, ha="center", va="center", fontsize=7, bbox=plate)
 
 
-def frame(ax: Axes, column: int, row: int) -> None:
+def frame(ax: Axes, column: int, row: int, *, dashed: bool = False) -> None:
     """A line around a cell of a map."""
-    corner = (column - 0.45, row - 0.44)
-    ax.add_patch(Rectangle(corner, 0.9, 0.88, fill=False, edgecolor="black", lw=1.4, zorder=4))
+    corner, line = (column - 0.45, row - 0.44), DASHED if dashed else "-"
+    ax.add_patch(
+        Rectangle(corner, 0.9, 0.88, fill=False, edgecolor="black", lw=1.4, ls=line, zorder=4)
+    )
 
 
 def stop(ax: Axes, column: int, row: int) -> None:

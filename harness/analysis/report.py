@@ -21,22 +21,33 @@ from harness.sweep.plan import Cell
 REFERENCE_WIDTH, REFERENCE_HEADS, REFERENCE_FFN = 64, 4, 256
 
 
-def show(points: pd.DataFrame, axes: list[str], form: str, metrics: Sequence[str] = ()) -> str:
+def show(
+    points: pd.DataFrame,
+    axes: list[str],
+    form: str,
+    metrics: Sequence[str] = (),
+    edges: pd.DataFrame | None = None,
+) -> str:
     """One line a point: axes, n, outcomes, mean final loss and metrics, each with its 95 %
-    interval."""
+    interval. Tuned values at an edge of those tried end with an asterisk; as CSV, whose values stay
+    numbers, the last column tells."""
     measured = {"final_loss": ("final_loss", "low", "high")}
     measured |= {name: (name, f"{name}_low", f"{name}_high") for name in metrics}
     head = [*axes, "n", *OUTCOMES]
     for name in measured:
         head += [name, "interval"]
-    rows = []
-    for _, point in points.iterrows():
-        row = [_plain(point[axis]) for axis in axes]
+    marks = [{}] * len(points) if edges is None else edges.to_dict("records")
+    told = form == "csv" and any(marks)
+    head += ["edge"] if told else []
+    star, rows = "" if form == "csv" else "*", []
+    for (_, point), at_edge in zip(points.iterrows(), marks, strict=True):
+        row = [_plain(point[axis]) + (star if at_edge.get(axis) else "") for axis in axes]
         row += [str(int(point[name])) for name in ("n", *OUTCOMES)]
         for columns in measured.values():
             mean, low, high = (point[name] for name in columns)
             row.append("" if math.isnan(mean) else f"{mean:.3f}")
             row.append("" if math.isnan(low) else f"[{low:.3f}, {high:.3f}]")
+        row += [str(any(at_edge.values()))] if told else []
         rows.append(row)
     return FORMATS[form](head, rows)
 
@@ -122,7 +133,7 @@ def _escape(cell: str) -> str:
 
 def _is_number(cell: str) -> bool:
     try:
-        float(cell or "0")
+        float(cell.removesuffix("*") or "0")
     except ValueError:
         return False
     return True

@@ -65,6 +65,30 @@ def points(
     return pd.DataFrame(rows, columns=head)
 
 
+def edges(table: Table, rows: pd.DataFrame) -> pd.DataFrame:
+    """By row and tuned path: True if the value is the smallest or the largest number that the row's
+    point has tried, of at least two. All are False without the rows of a tuning."""
+    axes = [axis for axis in table.axes if axis != "seed"]
+    found = pd.DataFrame(False, index=rows.index, columns=list(table.tuned))
+    if table.tuning is None:
+        return found
+    for index, row in rows.iterrows():
+        tried = where(table.tuning.runs, axes, list(row[axes]))
+        for path in table.tuned:
+            values = tried[path].unique()
+            if len(values) > 1 and pd.api.types.is_numeric_dtype(tried[path]):
+                found.loc[index, path] = row[path] in (values.min(), values.max())
+    return found
+
+
+def at_edges(found: pd.DataFrame) -> list[str]:
+    """In words, how many points have a tuned value at an edge of those tried, by `edges`."""
+    count = int(found.any(axis=1).sum())
+    paths = " or ".join(map(str, found))
+    words = f"*: {count} of {len(found)} points have the smallest or largest {paths} that was tried"
+    return [f"{words}: the best may lie beyond"] if count else []
+
+
 def verdict(runs: pd.DataFrame, missing: int) -> tuple[str, str]:
     """The worst outcome of a cell, and the count of each."""
     counts = runs["outcome"].value_counts()

@@ -86,7 +86,7 @@ def trials(cells: pd.DataFrame) -> Table:
     absent = deep & (every["optim.lr"] == 3e-3) | deep & (every["optim.lr"] == 1e-2) & (
         every["seed"] == 101
     )
-    head = [*PLAN, "model.depth", "model.norm"]
+    head = [*PLAN, "model.depth", "model.norm", "optim.lr"]
     runs, missing = every[~absent].reset_index(drop=True), every[absent][head]
     return Table("quick", AXES, runs, pd.DataFrame(), missing, ("optim.lr",))
 
@@ -728,7 +728,14 @@ def rows_of(ax: Axes) -> dict[str, int]:
 def words_of(ax: Axes) -> dict[str, str]:
     """What stands at the right of each scheme's row."""
     names = {row: name for name, row in rows_of(ax).items()}
-    return {names[int(text.get_position()[1])]: text.get_text() for text in ax.texts}
+    said = [text for text in ax.texts if text.get_text() != "*"]
+    return {names[int(text.get_position()[1])]: text.get_text() for text in said}
+
+
+def starred(ax: Axes) -> set[str]:
+    """Schemes that an asterisk marks."""
+    names = {row: name for name, row in rows_of(ax).items()}
+    return {names[int(text.get_position()[1])] for text in ax.texts if text.get_text() == "*"}
 
 
 def values_of(ax: Axes, scheme: str, *, filled: bool) -> list[float]:
@@ -971,6 +978,76 @@ def test_rate_depth_frames_the_rate_that_was_chosen(table: Table) -> None:
     assert [depth for depth, _ in boxes(ax, filled=False)] == [6, 24, 48]
 
 
+def dashed(ax: Axes) -> list[int]:
+    """Depths whose frame is dashed."""
+    depths = [int(name.split(",")[0]) for name in names_of(ax)]
+    frames = [patch for patch in ax.patches if not patch.get_fill()]
+    return [
+        depths[round(p.get_y() + 0.44)] for p in frames if p.get_linestyle() not in ("-", "solid")
+    ]
+
+
+def test_rate_depth_dashes_the_frame_of_a_rate_at_an_edge(table: Table) -> None:
+    axes = by_title(figures.rate_depth(table))
+    assert dashed(axes["post_norm"]) == [24, 48]  # at the smallest
+    assert dashed(axes["deepnorm"]) == [6, 12]  # at the largest
+
+
+def test_rate_depth_leaves_blank_what_other_points_tried_beyond_the_grid(table: Table) -> None:
+    assert table.tuning is not None
+    runs = tuning_runs(table)
+    point = (runs["scheme"] == "deepnorm") & (runs["model.depth"] == 6)
+    more = runs[point & (runs["optim.lr"] == 1e-2)].assign(**{"optim.lr": 3e-2, "final_loss": 2.0})
+    tuning = replace(table.tuning, runs=pd.concat([runs, more], ignore_index=True))
+    axes = by_title(figures.rate_depth(replace(table, tuning=tuning)))
+    for scheme, ax in axes.items():
+        assert len(ax.get_xticks()) == 4
+        assert len(ax.texts) == 12 + (scheme == "deepnorm")
+    assert dashed(axes["deepnorm"]) == [12]  # 1e-2 is inside of what depth 6 has tried
+    gone = tuning.runs["optim.lr"] == 3e-2
+    lost = replace(
+        tuning,
+        runs=tuning.runs[~gone],
+        missing=pd.concat([tuning.missing, tuning.runs[gone][tuning.missing.columns]]),
+    )
+    ax = by_title(figures.rate_depth(replace(table, tuning=lost)))["deepnorm"]
+    assert [text.get_text() for text in ax.texts].count("missing 2") == 1
+
+
+def asterisks(ax: Axes) -> set[tuple[str, int]]:
+    """Colour and nearest planned depth of each asterisk."""
+    return {
+        (to_hex(text.get_color()), min(DEPTHS, key=lambda d: abs(math.log(text.xy[0] / d))))
+        for text in ax.texts
+        if text.get_text() == "*"
+    }
+
+
+def test_depth_curve_marks_what_stands_at_an_edge_of_the_rates_tried(table: Table) -> None:
+    figure = figures.depth_curve(table)
+    edges = {("post_norm", 24), ("post_norm", 48)}
+    edges |= {(scheme, depth) for scheme in SCHEMES[1:] for depth in (6, 12)}
+    assert SCHEMES[0] == "post_norm"
+    colors = {scheme: to_hex(looks.look(scheme).color) for scheme in SCHEMES}
+    assert asterisks(figure.axes[0]) == {(colors[scheme], depth) for scheme, depth in edges}
+    note = "*: optim.lr at an edge of the values tried"
+    assert note in figure.get_supxlabel()
+    plain = figures.depth_curve(replace(table, tuned=(), tuning=None))
+    assert not asterisks(plain.axes[0]) and note not in plain.get_supxlabel()
+
+
+def test_placement_marks_what_stands_at_an_edge_of_the_rates_tried(shallow: Table) -> None:
+    figure = figures.placement(shallow)
+    tuning = shallow.tuning
+    assert tuning is not None
+    of_depth = replace(tuning, runs=tuning.runs[tuning.runs["model.depth"] == 48])
+    figure = figures.placement(replace(shallow, tuning=of_depth))
+    losses, idle = figure.axes[:2], figure.axes[2:]
+    assert [starred(ax) for ax in losses] == [{"post_norm"}] * 2
+    assert [starred(ax) for ax in idle] == [set()] * 2
+    assert "*: optim.lr at an edge of the values tried" in figure.get_supxlabel()
+
+
 def test_rate_depth_stops_at_the_largest_rate_at_which_all_seeds_trained(table: Table) -> None:
     runs = tuning_runs(table)
     for scheme, ax in by_title(figures.rate_depth(table)).items():
@@ -1089,8 +1166,8 @@ def test_a_figure_of_a_tuning_is_stale_when_its_rows_change(table: Table, tmp_pa
         replace(table, tuning=replace(table.tuning, missing=missing.iloc[1:])),
         replace(table, tuning=replace(table.tuning, runs=runs.assign(final_loss=2.0))),
     ]
-    for plot in (figures.rate_depth, figures.outcome_map):
+    for plot in (figures.rate_depth, figures.depth_curve, figures.outcome_map):
         figures.draw(plot, table, tmp_path)
         assert not figures.stale(plot, table, tmp_path)
-        reads = plot is figures.rate_depth
+        reads = plot is not figures.outcome_map
         assert [figures.stale(plot, other, tmp_path) for other in others] == [reads] * 3

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.analysis.report import (
+    FORMATS,
     added_parameters,
     guessed_targets,
     metric_columns,
@@ -14,13 +15,14 @@ from harness.analysis.report import (
     show,
     unlearned,
 )
-from harness.analysis.statistics import points
+from harness.analysis.statistics import edges, points
 from harness.errors import ConfigError
 from harness.model.transformer import Transformer
 from harness.results.table import Table
 from harness.schemes import Learned, Place, Wiring, all_schemes, find, on, registry, scheme
 from harness.sweep.plan import Cell
 from harness.training.config import parse, read_toml, with_value
+from tests.analysis.test_statistics import tuned
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = {"encoder": (3, 0), "decoder": (0, 3), "encoder_decoder": (2, 3)}
@@ -93,6 +95,21 @@ def test_a_table_shows_metrics_with_their_intervals_when_asked() -> None:
     with pytest.raises(ConfigError) as error:
         metric_columns(table, ["bleau"])
     assert str(error.value) == "--metric: mine has no metric 'bleau' (did you mean 'bleu'?)"
+
+
+def test_a_tuned_value_at_an_edge_has_an_asterisk_and_in_csv_a_column() -> None:
+    study = tuned({"b2t": [1e-3, 1e-2], "keel": [1, 3, 9]}, {"b2t": 1e-2, "keel": 3.0})
+    frame, axes = points(study), ["scheme", "optim.lr"]
+    shown = {form: show(frame, axes, form, (), edges(study, frame)) for form in FORMATS}
+    lines = {form: text.splitlines() for form, text in shown.items()}
+    assert [line.split()[1] for line in lines["text"]] == ["optim.lr", "0.01*", "3"]
+    assert lines["text"][1].index("0.01*") + 5 == lines["text"][2].index(" 3 ") + 2  # to the right
+    assert lines["md"][2].startswith("| b2t | 0.01* | 1 |")
+    assert "b2t & 0.01* & 1 &" in shown["tex"]
+    assert [line.split(",")[1] for line in lines["csv"]] == ["optim.lr", "0.01", "3"]
+    assert [line.rpartition(",")[2] for line in lines["csv"]] == ["edge", "True", "False"]
+    plain = translated()
+    assert "edge" not in show(points(plain), ["scheme"], "csv", (), edges(plain, points(plain)))
 
 
 def test_targets_that_are_no_language_codes_are_named_beside_their_scores() -> None:

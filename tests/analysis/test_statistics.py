@@ -1,13 +1,21 @@
 """Intervals against the textbook; points and panels against small tables written by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from harness.analysis.statistics import geometric_means, interval, panels, points
+from harness.analysis.statistics import (
+    at_edges,
+    edges,
+    geometric_means,
+    interval,
+    panels,
+    points,
+)
 from harness.results.table import Table
 
 NAN = float("nan")
@@ -163,3 +171,37 @@ def test_depth_comes_from_the_layers_where_it_is_no_axis() -> None:
     rows = [{"decoder_layers": 24.0, "seed": 1, "final_loss": 2.0}]
     (panel,) = panels(table(rows, ("scheme", "seed")))
     assert panel.ticks == {24.0: "24"}
+
+
+def tuned(
+    tried: dict[str, list[object]], chosen: dict[str, object], path: str = "optim.lr"
+) -> Table:
+    """A study of these schemes at what they chose of what they tried."""
+    base = {"seed": 0, "final_loss": 1.0}
+    runs = [base | {"scheme": scheme, path: value} for scheme, value in chosen.items()]
+    trials = [base | {"scheme": s, path: value} for s, each in tried.items() for value in each]
+    whole, tuning = (table(rows, ("scheme", "seed")) for rows in (runs, trials))
+    return replace(whole, tuned=(path,), tuning=replace(tuning, tuned=(path,)))
+
+
+def test_a_value_at_an_edge_is_the_smallest_or_largest_that_its_own_point_tried() -> None:
+    grid = [1e-3, 3e-3, 1e-2]
+    tried = {"b2t": grid, "keel": grid, "rezero": grid, "pre_norm": [*grid, 3e-2], "admin": [1e-2]}
+    chosen = {"b2t": 1e-3, "keel": 3e-3, "rezero": 1e-2, "pre_norm": 1e-2, "admin": 1e-2}
+    study = tuned(tried, chosen)  # type: ignore[arg-type]
+    found = edges(study, points(study))
+    assert found["optim.lr"].to_list() == [True, False, True, False, False]
+    assert at_edges(found) == [
+        "*: 2 of 5 points have the smallest or largest optim.lr that was tried: the best may lie "
+        "beyond"
+    ]
+    assert edges(study, study.runs)["optim.lr"].to_list() == [True, False, True, False, False]
+
+
+def test_words_have_no_edge_and_neither_has_a_study_without_tuning() -> None:
+    study = tuned({"b2t": ["adam", "sgd"]}, {"b2t": "sgd"}, "optim.name")
+    assert not edges(study, points(study)).any(axis=None)
+    assert at_edges(edges(study, points(study))) == []
+    plain = replace(study, tuned=(), tuning=None)
+    assert edges(plain, points(plain)).shape == (1, 0)
+    assert at_edges(edges(plain, points(plain))) == []

@@ -10,9 +10,11 @@ from matplotlib.figure import Figure
 from harness.analysis import drawings, looks
 from harness.analysis.figures.plot import (
     caption,
+    edge_note,
     figure,
     join,
     lost,
+    mark_edges,
     mark_runs,
     means,
     means_note,
@@ -38,12 +40,12 @@ def levels(ax: Axes, runs: pd.DataFrame, *, named: bool) -> None:
             drawings.level(ax, value, text, above=value == max(heights.values()))
 
 
-@figure(needs=("baseline_loss", "reference_loss"))
+@figure(needs=("baseline_loss", "reference_loss"), tuning=True)
 def depth_curve(table: Table) -> Figure:
     """Validation loss against depth: every seed, the mean while all train, its interval."""
     parts = panels(table)
     columns = min(3, len(parts))
-    small = caption(table, means_note(table), "hollow: stalled")
+    small = caption(table, means_note(table), "hollow: stalled", *edge_note(table))
     title = "Validation loss against depth"
     sheet, axes = drawings.page(title, small, panels=len(parts), columns=columns)
     unplaced = []
@@ -52,6 +54,7 @@ def depth_curve(table: Table) -> Figure:
         mark_runs(ax, panel, panel.runs, "final_loss")
         levels(ax, panel.runs, named=named)
         means(ax, panel, "final_loss")
+        mark_edges(ax, panel, "final_loss")
         unplaced.append(lost(panel, "final_loss"))
     for top, panel in zip(strips(axes, parts, unplaced), parts, strict=True):
         top.set_title(panel.title)

@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
-from harness.analysis.figures.plot import caption, figure
+from harness.analysis.figures.plot import at_edge, caption, edge_note, figure
 from harness.analysis.statistics import Panel, interval, panels, where
 from harness.results.table import Table
 
 IDLE = "metric_idle_blocks"
 
 
-@figure(needs=("baseline_loss", "reference_loss"))
+@figure(needs=("baseline_loss", "reference_loss"), tuning=True)
 def placement(table: Table) -> Figure:
     """Validation loss by scheme, a panel a combination of the other axes; below it the share of
     blocks that no one misses, where it was measured."""
@@ -27,7 +27,7 @@ def placement(table: Table) -> Figure:
         notes[-1] += "\nidle: removal costs under 0.01 nats"  # a line of its own
     sheet, axes = drawings.page(
         "Schemes at one depth",
-        caption(table, *notes, "grey: unigram and bigram tables"),
+        caption(table, *notes, "grey: unigram and bigram tables", *edge_note(table)),
         panels=len(parts) * len(quantities),
         columns=len(parts),
         panel_height=0.26 * len(parts[0].schemes) + 0.75,
@@ -65,6 +65,7 @@ def _rows(ax: Axes, panel: Panel, column: str) -> None:
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.set_yticks(list(names.values()), list(names))
     ax.grid(False, axis="y")
+    starred = set(panel.runs[at_edge(panel)]["scheme"])
     for scheme, row in names.items():
         runs, seen = panel.runs[panel.runs["scheme"] == scheme], looks.look(scheme)
         seeds = row + 0.3 * (runs["seed"].rank() / (len(runs) + 1) - 0.5)
@@ -76,6 +77,8 @@ def _rows(ax: Axes, panel: Panel, column: str) -> None:
             mean, low, high = interval(runs[column])
             ax.plot([low, high], [row, row], color=seen.color, linewidth=1.2, alpha=0.8)
             ax.plot([mean, mean], [row - 0.32, row + 0.32], color="black", linewidth=1.2)
+        if scheme in starred and column == "final_loss":
+            ax.text(0.01, row, "*", transform=ax.get_yaxis_transform(), va="center")
         if words := _without(runs, panel.missing, scheme, column):
             place = ax.get_yaxis_transform()
             ax.text(0.99, row, words, transform=place, ha="right", va="center", fontsize=6.5)

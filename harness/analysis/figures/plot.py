@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from harness.analysis import drawings, looks
 from harness.analysis.figures.paper import published
-from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, points
+from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, edges, points
 from harness.errors import ConfigError, MissingRuns, did_you_mean
 from harness.results.columns import COST, PROVENANCE, REUSED
 from harness.results.files import replace
@@ -182,6 +182,32 @@ def means(ax: Axes, panel: Panel, column: str) -> None:
         join(ax, panel, scheme, rows.set_index("depth")["final_loss"])
         x = rows["depth"] * slots(panel)[0][scheme]
         drawings.bars(ax, x, rows["low"], rows["high"], looks.look(scheme).color)
+
+
+def at_edge(panel: Panel) -> "pd.Series[bool]":
+    """By run of a panel, True if a tuned value of it is at an edge of those tried."""
+    return edges(panel.table, panel.runs).any(axis=1)
+
+
+def edge_note(table: Table) -> list[str]:
+    """How to read an asterisk, if a figure of the table has one."""
+    marked = edges(table, table.runs).any(axis=None)
+    return [f"*: {' or '.join(table.tuned)} at an edge of the values tried"] if marked else []
+
+
+def mark_edges(ax: Axes, panel: Panel, column: str) -> None:
+    """An asterisk above each point whose tuned value is at an edge of those tried."""
+    marked = panel.runs[at_edge(panel)].dropna(subset=[column])
+    highest = marked.groupby(["scheme", "depth"], sort=False, as_index=False)[column].max()
+    for scheme, depth, height in highest[["scheme", "depth", column]].itertuples(index=False):
+        ax.annotate(
+            "*",
+            (depth * slots(panel)[0][scheme], height),
+            xytext=(0, 1),
+            textcoords="offset points",
+            ha="center",
+            color=looks.look(scheme).color,
+        )
 
 
 def lost(panel: Panel, column: str) -> pd.DataFrame:

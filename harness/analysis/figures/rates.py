@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from harness.analysis import drawings
 from harness.analysis.figures.plot import figure
-from harness.analysis.statistics import verdict, where
+from harness.analysis.statistics import edges, verdict, where
 from harness.errors import ConfigError, MissingRuns
 from harness.results.table import Table
 
@@ -29,12 +29,13 @@ def rate_depth(table: Table) -> Figure:
     # Without other axes there is one row, which a frame without columns does not have.
     combinations = cells[others].drop_duplicates().itertuples(index=False, name=None)
     rows = list(combinations) if others else [()]
-    rates = sorted(trials.runs[path].unique())
+    rates = sorted(cells[path].dropna().unique())
     schemes = list(dict.fromkeys(cells["scheme"]))
     seeds = cells["seed"].nunique()
     small = (
         f"{table.study}, tuning: n = {seeds} seeds a tile; number: mean validation loss where all "
-        "trained\nframed: chosen; bar on the right: largest rate at which all seeds trained"
+        "trained\nframed: chosen, dashed at an edge of the rates tried for its point; bar on the "
+        "right: largest rate at which all seeds trained"
     )
     sheet, axes = drawings.page(
         "Validation loss by learning rate (nats per token)",
@@ -47,11 +48,16 @@ def rate_depth(table: Table) -> Figure:
         for row, values in enumerate(rows):
             if where(cells, ["scheme", *others], (scheme, *values)).empty:
                 continue  # not planned
-            tried = where(trials.runs, ["scheme", *others], (scheme, *values))
-            chosen = where(table.runs, ["scheme", *others], (scheme, *values))[path].unique()
-            _draw_row(ax, row, [tried[tried[path] == rate] for rate in rates], seeds)
-            for column in [rates.index(rate) for rate in chosen]:
-                drawings.frame(ax, column, row)
+            tried, planned, ran = (
+                where(frame, ["scheme", *others], (scheme, *values))
+                for frame in (trials.runs, cells, table.runs)
+            )
+            found = {rate: tried[tried[path] == rate] for rate in planned[path].dropna().unique()}
+            _draw_row(ax, row, [found.get(rate) for rate in rates], seeds)
+            chosen = ran.drop_duplicates(path)
+            at_edge = edges(table, chosen)[path]
+            for rate, dashed in zip(chosen[path], at_edge, strict=True):
+                drawings.frame(ax, rates.index(rate), row, dashed=dashed)
         names = [", ".join(map(str, values)) for values in rows]
         drawings.chart(ax, [f"{rate:g}" for rate in rates], names)
         ax.set_title(scheme)
@@ -60,10 +66,13 @@ def rate_depth(table: Table) -> Figure:
     return sheet
 
 
-def _draw_row(ax: Axes, row: int, tried: list[pd.DataFrame], seeds: int) -> None:
-    """A tile a rate: its mean loss, or what became of its runs."""
+def _draw_row(ax: Axes, row: int, tried: list[pd.DataFrame | None], seeds: int) -> None:
+    """A tile per rate: its mean loss, or what became of its runs; none for a rate that other points
+    have tried beyond the grid."""
     largest = None
     for column, runs in enumerate(tried):
+        if runs is None:
+            continue
         kind, text = verdict(runs, seeds - len(runs))
         if kind == "trained":
             largest, text = column, f"{runs['final_loss'].mean():.3f}"
