@@ -371,6 +371,11 @@ def test_check_says_what_the_filters_of_a_config_leave(
     left_out = "1 train pairs of more than 12 words, 1 valid pairs of more than 40 tokens"
     assert f"left out   {left_out}" in out
     assert out[-1].startswith("BLEU       src>tgt: ")
+    tuned = tmp_path / "tuned.toml"
+    tuned.write_text(config.read_text().replace("[train]", '[train]\nheld_out = "tuning"'))
+    again = said("check", "help-de-en", "--config", tuned, "--data", tmp_path).splitlines()
+    (line,) = [line for line in again if line not in out]
+    assert line == "task       train 190, valid 10, test 24"
     other = ROOT / "configs" / "smoke.toml"
     message = refusal("check", "help-de-en", "--config", other, "--data", tmp_path)
     assert message == f"{other}: data.name: is no translation; name such a config"

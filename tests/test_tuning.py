@@ -205,6 +205,16 @@ def test_a_dry_run_lists_what_waits_for_the_tuning_and_writes_nothing(tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["tuned.py"]
 
 
+def test_a_corpus_too_small_for_the_tuning_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    write(tmp_path, data={"name": "text", "path": "a.txt"})
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.txt").write_text("to be, or not to be: that is the question. " + "?" * 12)
+    assert call(tmp_path, "run", "--dry-run", code=2) == (
+        "tuned.py: data: 55 characters are too few for train.length 4 and a tuning, which "
+        "validates on a tenth of the training part; name more text\n"
+    )
+
+
 def test_only_tunes_and_runs_the_chosen_points(place: Path) -> None:
     call(place, "run", "--only", "scheme=rezero", "--only", "seed=1")
     assert {r["scheme"] for r in rows(place, TUNING)} == {"rezero"}

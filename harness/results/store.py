@@ -140,8 +140,9 @@ class Results:
                 fitting = self.as_planned(r, None)
                 kept.setdefault(cell.key, fitting or {**r, **planned(self.plan, cell)})
         kept |= rows
-        open_keys = possible(self.plan) - kept.keys()
-        waiting = [r for r in here if r["run_id"] in open_keys]
+        others = [r for r in here if r["run_id"] not in kept]
+        open_keys = possible(self.plan) if others else frozenset()
+        waiting = [r for r in others if r["run_id"] in open_keys]
         if not kept and not here and not old:
             return 0
         stay = _identities([*kept.values(), *waiting])
