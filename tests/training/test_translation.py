@@ -180,7 +180,7 @@ def test_a_pair_without_a_neighbour_says_nothing_of_the_source_gain(folder: Path
 def test_a_run_of_a_tuning_never_translates_the_test_split(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("tests", "sources", "score"):
+    for name in ("tests", "sources", "texts"):
         monkeypatch.delattr(Parallel, name)
     tuned = train(small(train__steps=3, train__held_out="tuning"), folder)
     assert tuned.record["metric_source_gain"] is not None
