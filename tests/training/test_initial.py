@@ -112,7 +112,7 @@ def test_a_model_as_it_is_drawn_has_made_no_progress(
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme})
-    record, curves = train(c, HERE)
+    record, curves, _ = train(c, HERE)
     assert (record["outcome"], record["reason"]) == ("stalled", "no_progress")
     assert record["steps"] == 0
     assert record["diverged_at"] is None
@@ -134,7 +134,7 @@ def test_a_model_as_it_is_drawn_has_made_no_progress(
 
 @pytest.mark.parametrize("steps", [1, 10])
 def test_no_steps_have_no_update(steps: int, config: Callable[..., Config]) -> None:
-    record, _ = train(config(DRAWN | {"probe.update_steps": steps}), HERE)
+    record, _, _ = train(config(DRAWN | {"probe.update_steps": steps}), HERE)
     assert record["update_norm"] is None
 
 
@@ -144,7 +144,7 @@ def test_gradients_of_first_and_last_block_equal_autograd_in_float64(
     scheme: str, clip: float, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "optim.clip": clip})
-    record, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     for stack, layers in (("encoder", 2), ("decoder", 3)):
         first, last = (f"stacks.{stack}.blocks.{i}." for i in (0, layers - 1))
@@ -173,7 +173,7 @@ def test_a_stack_without_partner_has_the_columns_of_its_own_alone(
     family: str, config: Callable[..., Config]
 ) -> None:
     c = config(DRAWN | {"model.family": family, "scheme": "post_norm"})
-    record, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     last = f"stacks.{family}.blocks.1."
     assert record[f"grad_norm_last_{family}"] == pytest.approx(norm(model, last), **NEAR)
@@ -186,7 +186,7 @@ def test_a_stack_without_partner_has_the_columns_of_its_own_alone(
 
 def test_an_accumulated_step_is_measured_whole(config: Callable[..., Config]) -> None:
     c = config(PAIR | {"train.accumulation": 3, "train.batch": 2})
-    record, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     for stack, last in (("encoder", 1), ("decoder", 2)):
         prefix = f"stacks.{stack}.blocks.{last}."
@@ -200,7 +200,7 @@ def test_cross_attentions_variance_is_that_of_what_it_adds_over_what_it_is_added
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "train.accumulation": 2})
-    record, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     shares = cross_shares(build(c, vocabularies(c)).double(), first_batches(c)[0])
     assert len(shares) == 3
     assert record["branch_variance_cross"] == pytest.approx(sum(shares) / 3, rel=2e-5)
@@ -214,7 +214,7 @@ def test_cross_attentions_variance_is_that_of_what_it_adds_over_what_it_is_added
 def test_an_encoder_that_no_decoder_reads_has_gradients_of_exactly_zero(
     scheme: str, config: Callable[..., Config]
 ) -> None:
-    record, curves = train(config(ALONE | {"scheme": scheme}), HERE)
+    record, curves, _ = train(config(ALONE | {"scheme": scheme}), HERE)
     for name in ("first_encoder_init", "first_encoder", "first_encoder_matrices"):
         assert record[f"grad_norm_{name}"] == 0.0
     for end in ("", "_matrices", "_down"):
@@ -233,11 +233,11 @@ def test_a_decoder_alone_has_gradients_of_its_own(
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(ALONE | {"scheme": scheme})
-    record, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     first = norm(model, "stacks.decoder.blocks.0.")
     assert record["grad_norm_first_decoder_init"] == pytest.approx(first, **NEAR)
-    reading, _ = train(config(PAIR | {"scheme": scheme}), HERE)
+    reading, _, _ = train(config(PAIR | {"scheme": scheme}), HERE)
     assert reading["grad_norm_first_decoder_init"] != pytest.approx(first, rel=1e-3)
 
 

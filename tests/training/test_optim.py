@@ -60,7 +60,7 @@ def test_one_sgd_step_moves_weights_by_rate_times_clipped_gradient(
 ) -> None:
     changes = {"optim.name": "sgd", "optim.lr": 0.5, "optim.clip": clip, "train.steps": 1}
     c = config(changes | {"optim.warmup_steps": warmup})
-    _, curves = train(c, HERE)
+    _, curves, _ = train(c, HERE)
     start = build(c, VOCABULARIES)
     moved = torch.cat(
         [

@@ -564,7 +564,7 @@ def test_a_run_is_recorded_as_what_became_of_it(
         plateau=baseline,
         factors=case.factors,
     )
-    record, curves = train(c, HERE, log_every=log_every)
+    record, curves, _ = train(c, HERE, log_every=log_every)
     assert record["outcome"] == case.outcome
     assert record["reason"] == case.reason
     assert record["diverged_at"] == case.diverged_at
@@ -587,7 +587,7 @@ def test_one_nonfinite_batch_of_a_step_is_divergence(
     losses: list[Any] = [2.0] * 12
     losses[4] = [NAN if i == batch else 2.0 for i in range(3)]
     script(losses, accumulation=3)
-    record, _ = train(tiny(config, 12, accumulation=3), HERE)
+    record, _, _ = train(tiny(config, 12, accumulation=3), HERE)
     assert (record["reason"], record["diverged_at"]) == ("loss_nonfinite", 4)
     assert record["steps"] == 5
 
@@ -596,7 +596,7 @@ def test_a_validation_that_is_not_finite_ends_the_run(
     config: Callable[..., Config], script: Callable[..., None]
 ) -> None:
     script([2.0] * 12, valid=[2.0, NAN, 2.0])
-    record, curves = train(tiny(config, 12, **{"train.validate_every": 4}), HERE)
+    record, curves, _ = train(tiny(config, 12, **{"train.validate_every": 4}), HERE)
     assert (record["outcome"], record["reason"]) == ("diverged", "loss_nonfinite")
     assert (record["diverged_at"], record["steps"]) == (7, 8)
     assert curves.steps["loss/valid"] == [4, 8]
@@ -605,7 +605,7 @@ def test_a_validation_that_is_not_finite_ends_the_run(
 
 def test_the_excess_over_the_plateau_is_a_series(config: Callable[..., Config]) -> None:
     c = tiny(config, 3, accumulation=2, **{"optim.label_smoothing": 0.1})
-    _, curves = train(c, HERE)
+    _, curves, _ = train(c, HERE)
     task = tasks.load(c.data, HERE, c.model.family, c.train.length)
     table = baselines(task, c.train.batch).table
     for step, loss in enumerate(curves.values["loss/train"]):
@@ -616,7 +616,7 @@ def test_the_excess_over_the_plateau_is_a_series(config: Callable[..., Config]) 
 
 def test_weights_broken_by_the_last_step_are_divergence(config: Callable[..., Config]) -> None:
     # One step of 1e30 makes activations overflow: no training loss is left to tell it.
-    record, _ = train(tiny(config, 1, **{"optim.name": "sgd", "optim.lr": 1e30}), HERE)
+    record, _, _ = train(tiny(config, 1, **{"optim.name": "sgd", "optim.lr": 1e30}), HERE)
     assert record["outcome"] == "diverged"
     assert (record["reason"], record["diverged_at"]) == ("loss_nonfinite", 0)
     assert record.get("final_loss") is None
@@ -624,7 +624,7 @@ def test_weights_broken_by_the_last_step_are_divergence(config: Callable[..., Co
 
 def test_a_rate_that_is_far_too_high_diverges_by_itself(config: Callable[..., Config]) -> None:
     more = {"scheme": "rezero", "optim.name": "sgd", "optim.lr": 1e4, "optim.clip": 0.0}
-    record, curves = train(tiny(config, 60, **more), HERE)
+    record, curves, _ = train(tiny(config, 60, **more), HERE)
     losses = curves.array("loss/train")
     assert [math.isfinite(x) for x in losses] == [True, True, False]
     assert (record["outcome"], record["reason"]) == ("diverged", "loss_nonfinite")

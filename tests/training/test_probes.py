@@ -117,7 +117,7 @@ def test_gradient_norms_at_step_0_equal_autograd_in_float64(
     scheme: str, clip: float, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "optim.clip": clip, "train.steps": 1})
-    record, curves = train(c, HERE)
+    record, curves, _ = train(c, HERE)
     model = fresh(c, HERE)
     loss = gradient(model, batches(c, HERE, 1))
     assert curves.values["loss/train"] == [pytest.approx(loss, rel=1e-6)]
@@ -153,7 +153,7 @@ def test_label_smoothing_is_in_the_gradient_and_not_in_the_loss(
     config: Callable[..., Config],
 ) -> None:
     c = config({"optim.label_smoothing": 0.2, "train.steps": 1})
-    record, curves = train(c, HERE)
+    record, curves, _ = train(c, HERE)
     model = fresh(c, HERE)
     loss = gradient(model, batches(c, HERE, 1), smoothing=0.2)
     smoothed = norm_of(model, "stacks.decoder.blocks.0.")
@@ -168,7 +168,7 @@ def test_an_accumulated_step_has_the_gradient_of_all_its_batches(
 ) -> None:
     # Windows of a text hold equally many targets: three batches of 2 are one batch of 6.
     c = config({"data": text_data, "train.accumulation": 3, "train.batch": 2, "train.steps": 1})
-    record, curves = train(c, corpus)
+    record, curves, _ = train(c, corpus)
     model = fresh(c, corpus)
     step = batches(c, corpus, 3)
     whole = Batch(
@@ -200,7 +200,7 @@ def test_the_training_loss_of_a_step_weighs_its_batches_by_their_targets(
 
 @pytest.mark.parametrize("window", [3, 4, 100])
 def test_columns_are_medians_over_the_window(window: int, config: Callable[..., Config]) -> None:
-    record, curves = train(config({"probe.window": window, "optim.lr": 0.05}), HERE)
+    record, curves, _ = train(config({"probe.window": window, "optim.lr": 0.05}), HERE)
     norms = curves.array("grad_norm/decoder")
     matrices = curves.array("grad_norm_matrices/decoder")
     assert len(norms) == 10
@@ -217,7 +217,7 @@ def test_columns_are_medians_over_the_window(window: int, config: Callable[..., 
 def test_rezeros_matrices_have_no_gradient_at_step_0_but_its_gates_have(
     config: Callable[..., Config],
 ) -> None:
-    record, curves = train(config({"scheme": "rezero", "train.steps": 1}), HERE)
+    record, curves, _ = train(config({"scheme": "rezero", "train.steps": 1}), HERE)
     assert curves.values["grad_norm_matrices/decoder"] == [[0.0, 0.0]]
     assert record["grad_norm_first_decoder_matrices"] == 0.0
     assert record["grad_norm_first_decoder_init"] > 1e-3
@@ -227,7 +227,7 @@ def test_rezeros_matrices_have_no_gradient_at_step_0_but_its_gates_have(
 def test_steps_without_a_denominator_are_left_out_of_the_ratio(
     config: Callable[..., Config],
 ) -> None:
-    record, curves = train(config({"scheme": "rezero", "train.steps": 4}), HERE)
+    record, curves, _ = train(config({"scheme": "rezero", "train.steps": 4}), HERE)
     matrices = curves.values["grad_norm_matrices/decoder"]
     assert matrices[0] == [0.0, 0.0]
     assert record["grad_norm_ratio_decoder"] == median(first / last for first, last in matrices[1:])
@@ -239,7 +239,7 @@ def test_a_gradient_of_1e25_has_a_finite_norm(
     c = config({"train.steps": 2})
     norms = {s: x[0] for s, x in train(c, HERE).curves.values.items() if s.startswith("grad_norm")}
     script([2.0, 2.0], factors={0: 1e25})
-    record, curves = train(c, HERE)
+    record, curves, _ = train(c, HERE)
     assert curves.values["grad_norm/all"] == [
         pytest.approx(1e25 * norms["grad_norm/all"], rel=1e-4)
     ]
@@ -258,7 +258,7 @@ def test_the_stream_ratio_is_the_gradient_into_a_stack_over_the_gradient_out_of_
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "train.steps": 3})
-    record, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model, batch = fresh(c, HERE), batches(c, HERE, 1)[0]
     found, logits_BTV = streams(model, batch)
     loss, count = nats(logits_BTV, batch.targets_BT)
@@ -301,7 +301,7 @@ def test_every_step_and_the_update_equal_training_by_hand(
     changes: dict[str, Any] = {"data": text_data, "model.depth": 3, "optim.lr": 0.01}
     changes |= {"optim.warmup_steps": 3, "probe.update_steps": 4, "train.steps": 6}
     c = config(changes | {"scheme": "pre_norm", "train.accumulation": accumulation})
-    record, curves = train(c, corpus)
+    record, curves, _ = train(c, corpus)
 
     model = fresh(c, corpus)
     valid = first_valid(c, corpus)
@@ -328,12 +328,12 @@ def test_every_step_and_the_update_equal_training_by_hand(
 def test_the_update_is_measured_in_evaluation_mode(config: Callable[..., Config]) -> None:
     # Weights that hardly move under heavy dropout: two passes in training mode would differ by 1.
     still = {"model.dropout": 0.5, "optim.name": "sgd", "optim.lr": 1e-9}
-    record, _ = train(config(still | {"probe.update_steps": 5}), HERE)
+    record, _, _ = train(config(still | {"probe.update_steps": 5}), HERE)
     assert 0 <= record["update_norm"] < 1e-6
 
 
 def test_a_run_shorter_than_the_probe_has_no_update(config: Callable[..., Config]) -> None:
-    record, curves = train(config({"train.steps": 4}), HERE)
+    record, curves, _ = train(config({"train.steps": 4}), HERE)
     assert record["update_norm"] is None
     assert train(config({"train.steps": 10}), HERE).record["update_norm"] > 0
     assert curves.steps["activation_rms/decoder"] == [0]
@@ -380,7 +380,7 @@ def test_what_a_block_is_worth_is_the_loss_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     c = config(PAIR | SKIPS | {"scheme": scheme, "optim.lr": 0.02, "model.dropout": 0.1})
-    record, curves = train(c, HERE)
+    record, curves, _ = train(c, HERE)
     model, batches = models[0].double().eval(), all_valid(c, HERE)
     assert len({b.targets for b in batches}) > 1  # a mean over targets, not over batches
     with torch.no_grad():
@@ -401,7 +401,7 @@ def test_what_a_block_is_worth_is_the_loss_without_it(
 
 
 def test_every_block_of_rezero_is_idle_as_it_is_drawn(config: Callable[..., Config]) -> None:
-    record, curves = train(config(SKIPS | {"scheme": "rezero", "train.steps": 0}), HERE)
+    record, curves, _ = train(config(SKIPS | {"scheme": "rezero", "train.steps": 0}), HERE)
     assert curves.values["skip_cost/decoder"] == [[0.0, 0.0]]
     assert record["metric_idle_blocks"] == 1.0
 
@@ -422,7 +422,7 @@ def test_a_run_that_diverged_says_nothing_of_its_blocks(
     every: int, config: Callable[..., Config], script: Callable[..., None]
 ) -> None:
     script([2.0, 2.0, 2.0, 2.0, math.nan])
-    record, curves = train(config(SKIPS | {"train.validate_every": every}), HERE)
+    record, curves, _ = train(config(SKIPS | {"train.validate_every": every}), HERE)
     assert (record["outcome"], record["diverged_at"]) == ("diverged", 4)
     assert "metric_idle_blocks" not in record
     assert "skip_cost/decoder" not in curves.values
@@ -432,7 +432,7 @@ def test_a_run_whose_last_step_broke_it_says_nothing_of_its_blocks(
     config: Callable[..., Config], script: Callable[..., None]
 ) -> None:
     script([2.0] * 10, valid=math.nan)
-    record, _ = train(config(SKIPS), HERE)
+    record, _, _ = train(config(SKIPS), HERE)
     assert record["outcome"] == "diverged"
     assert "metric_idle_blocks" not in record
 
@@ -445,7 +445,7 @@ def test_validation_is_made_every_so_many_steps_and_at_the_end(
     accumulation: int, config: Callable[..., Config]
 ) -> None:
     changes = {"train.accumulation": accumulation, "train.validate_every": 4}
-    record, curves = train(config(changes), HERE)
+    record, curves, _ = train(config(changes), HERE)
     assert curves.steps["loss/valid"] == [4, 8, 10]
     assert record["final_loss"] == curves.values["loss/valid"][-1]
     assert record["best_loss"] == min(curves.values["loss/valid"])
@@ -456,7 +456,7 @@ def test_validation_is_made_every_so_many_steps_and_at_the_end(
 def test_the_best_loss_may_lie_before_the_end(config: Callable[..., Config]) -> None:
     # A rate that leaps too far after a good start.
     changes = {"train.validate_every": 1, "optim.lr": 0.3, "optim.warmup_steps": 20}
-    record, curves = train(config(changes), HERE)
+    record, curves, _ = train(config(changes), HERE)
     values = curves.values["loss/valid"]
     assert record["best_loss"] == min(values) < record["final_loss"] == values[-1]
 
@@ -498,7 +498,7 @@ def test_seconds_are_those_of_training_batches_alone(
 def test_the_tracker_is_told_about_ten_scalars_as_they_come(config: Callable[..., Config]) -> None:
     told: list[tuple[int, dict[str, float]]] = []
     c = config(PAIR | {"train.validate_every": 5, "probe.update_steps": 3})
-    record, curves = train(c, HERE, lambda step, scalars: told.append((step, scalars)))
+    record, curves, _ = train(c, HERE, lambda step, scalars: told.append((step, scalars)))
     names = {name for _, scalars in told for name in scalars}
     ends = {f"grad_norm/{end}_{stack}" for end in ("first", "last") for stack in PAIR_STACKS}
     assert names == {"loss/train", "loss/valid", "lr", "grad_norm/all", "update_norm"} | ends
