@@ -30,9 +30,9 @@ from harness.training.probes import (
     InitProbe,
     Log,
     SkipProbe,
+    StateProbe,
     StreamProbe,
     TranslationProbe,
-    UpdateProbe,
     ValidationProbe,
     WeightAverage,
 )
@@ -98,12 +98,13 @@ def train(
     curves = Curves()
     detector = Detector(baseline, scaled=config.train.precision == "16-mixed")
     clock, stream, initial = Clock(), StreamProbe(), InitProbe()
-    update = UpdateProbe(valid[0], config.probe.update_steps, curves, log)
-    validation = ValidationProbe(valid, config.train.validate_every, curves, log)
+    every = config.train.validate_every
+    states = StateProbe(valid[0], config.probe.update_steps, every, curves, log)
+    validation = ValidationProbe(valid, every, curves, log)
     skips = SkipProbe(validation, curves)
-    probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, update]
+    probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, states]
     if config.train.average > 1:
-        probes.append(WeightAverage(config.train.average, config.train.validate_every))
+        probes.append(WeightAverage(config.train.average, every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
     translation = TranslationProbe(task, validation, log) if isinstance(task, Parallel) else None
     if translation and not drawn:
@@ -119,7 +120,8 @@ def train(
     outcome["last_loss"] = _last_loss(outcome, curves)
     if outcome["outcome"] != "diverged":
         scores = translation.scores if translation else {}
-        scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
+        if skips.idle is not None:
+            scores |= {"idle_blocks": skips.idle, "idle_cost": skips.idle_cost}
         outcome |= {f"metric_{name}": value for name, value in scores.items()}
     tokens, flops = batches.cost(model)
     device = trainer.strategy.root_device  # the module itself is back on the CPU
@@ -129,7 +131,7 @@ def train(
         "reference_loss": reference,
         **_gradient_columns(curves, stream, config),
         **(_initial_columns(curves, initial) if drawn else {}),
-        "update_norm": None if drawn else update.update_norm,
+        "update_norm": None if drawn else states.update_norm,
         "steps": 0 if drawn else trainer.global_step,
         "tokens": tokens,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -236,7 +238,7 @@ def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
             ),
             f"grad_norm_last_{stack}_down": down,
         }
-    return columns | {"branch_variance_cross": initial.cross}
+    return columns | {"branch_mean_square_ratio_cross": initial.cross}
 
 
 def _task(config: Config, data: Path) -> tuple[Task, float, float]:

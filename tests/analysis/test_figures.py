@@ -789,7 +789,7 @@ def test_placement_without_blocks_left_out_has_losses_alone(shallow: Table) -> N
 
 
 def test_placement_names_the_cost_under_which_a_block_is_idle(shallow: Table) -> None:
-    from harness.training.probes.outputs import IDLE_NATS  # torch, which no figure may load
+    from harness.training.probes.skips import IDLE_NATS  # torch, which no figure may load
 
     figure = figures.placement(shallow)
     assert figure.axes[-1].get_xlabel() == "share of idle blocks"
@@ -1070,3 +1070,12 @@ def test_a_figure_of_a_tuning_is_stale_when_its_rows_change(table: Table, tmp_pa
         assert not figures.stale(plot, table, tmp_path)
         reads = plot is figures.rate_depth
         assert [figures.stale(plot, other, tmp_path) for other in others] == [reads] * 3
+
+
+def test_a_new_name_of_a_column_makes_no_figure_stale(table: Table, tmp_path: Path) -> None:
+    old, new = ("branch_variance_cross", "branch_mean_square_ratio_cross")
+    of = {name: replace(table, runs=table.runs.assign(**{name: 0.25})) for name in (old, new)}
+    figures.draw(figures.outcome_map, of[old], tmp_path)
+    assert not figures.stale(figures.outcome_map, of[new], tmp_path)
+    other = replace(table, runs=table.runs.assign(**{new: 0.5}))
+    assert figures.stale(figures.outcome_map, other, tmp_path)

@@ -9,12 +9,12 @@ from harness.training.probes.gradients import (
 from harness.training.probes.outputs import (
     Clock,
     Log,
-    SkipProbe,
     TranslationProbe,
-    UpdateProbe,
     ValidationProbe,
     WeightAverage,
 )
+from harness.training.probes.skips import SkipProbe
+from harness.training.probes.states import StateProbe
 
 __all__ = [
     "Clock",
@@ -22,9 +22,9 @@ __all__ = [
     "InitProbe",
     "Log",
     "SkipProbe",
+    "StateProbe",
     "StreamProbe",
     "TranslationProbe",
-    "UpdateProbe",
     "ValidationProbe",
     "WeightAverage",
     "branch_matrices",
