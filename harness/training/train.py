@@ -26,6 +26,7 @@ from harness.training.divergence import Detector
 from harness.training.module import LanguageModule
 from harness.training.probes import (
     Clock,
+    CoefficientProbe,
     GradientProbe,
     InitProbe,
     Log,
@@ -103,6 +104,7 @@ def train(
     validation = ValidationProbe(valid, every, curves, log)
     skips = SkipProbe(validation, curves)
     probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, states]
+    probes.append(CoefficientProbe(curves, log))
     if config.train.average > 1:
         probes.append(WeightAverage(config.train.average, every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]

@@ -1,5 +1,6 @@
 """Measurements of a run as Lightning callbacks."""
 
+from harness.training.probes.coefficients import CoefficientProbe
 from harness.training.probes.gradients import (
     GradientProbe,
     InitProbe,
@@ -18,6 +19,7 @@ from harness.training.probes.states import StateProbe
 
 __all__ = [
     "Clock",
+    "CoefficientProbe",
     "GradientProbe",
     "InitProbe",
     "Log",
