@@ -166,3 +166,11 @@ def test_a_scheme_published_as_the_guide_says_is_known_to_every_command(tmp_path
 def test_links_to_files_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_share_of_idle_blocks_follows_the_rate_as_the_tuning_shows() -> None:
+    tuning = evidence("norm_placement").tuning
+    assert tuning is not None
+    idle = 12 * tuning.runs.groupby("optim.lr")["metric_idle_blocks"].mean()
+    words = f"mean over all schemes is {idle[3e-4]:.1f} of 12 at 3e-4 and {idle[1e-2]:.1f} at 1e-2"
+    assert words in " ".join(README.split())
