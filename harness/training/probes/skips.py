@@ -22,7 +22,7 @@ class SkipProbe(L.Callback):
     `idle_cost`: rise without all idle blocks at once; 0 if none is idle.
     Series skip_cost/STACK: rise without each block alone, one number per block.
     Series skip_cost_cumulative: its value i is the rise without the i + 1 cheapest blocks of all
-    stacks at once; of equals the first in the data's order is the cheapest.
+    stacks at once. Blocks of equal cost keep the order of the data's flow.
     """
 
     def __init__(self, validation: ValidationProbe, curves: Curves) -> None:
