@@ -4,7 +4,7 @@ that suits it best? And does it use its blocks?
 Every scheme that serves a decoder alone; T-Fixup is made for pairs.
 """
 
-from harness.analysis.figures import placement, rate_depth
+from harness.analysis.figures import idle_blocks, placement, rate_depth
 from harness.sweep import Study
 
 STUDY = Study(
@@ -21,4 +21,4 @@ STUDY = Study(
     # The committed rates were chosen on the tokens that are reported.
     tune={"optim.lr": [3e-4, 1e-3, 3e-3, 1e-2], "seeds": [100, 101]},
 )
-FIGURES = [placement, rate_depth]
+FIGURES = [placement, rate_depth, idle_blocks]

@@ -1,5 +1,6 @@
 """Merging and filing rows: whatever the history, no result is lost and nothing depends on order."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +158,11 @@ def curves_of(steps: int, blocks: int, seed: int) -> Curves:
         curves.add("loss/train", step, (step * 7919 + seed) % 1000 / 997)
         norms = [(step * 31 + b * 17 + seed) % 1009 / 1013 for b in range(blocks)]
         curves.add("grad_norm/decoder", step, norms)
-    curves.add("loss/valid", steps, 2.0)
+        curves.add("coefficient/decoder/ffn.branch", step, [math.nan, *norms[:3]])
+    curves.add("coefficient/decoder/ffn.branch", steps, [math.nan, 0.5, 0.5, 0.5])
+    for step in (0, 21, 39, steps):  # the middle ones go where each second step is left out
+        curves.add("loss/valid", step, 2.0)
+        curves.add("attention_entropy/decoder", step, [1.0, 2.0])
     return curves
 
 
@@ -178,7 +183,15 @@ def test_curves_do_not_depend_on_how_many_times_they_were_written(
     scalars = one[one["series"] == "loss/train"]["step"].tolist()
     assert scalars[:51] == list(range(51)) and scalars[-1] == 149
     assert one[one["series"] == "grad_norm/decoder"]["step"].max() == 149
-    assert one[one["series"] == "loss/valid"]["step"].tolist() == [150]
+    assert one[one["series"] == "loss/valid"]["step"].tolist() == [0, 21, 39, 150]
+    entropies = one[one["series"] == "attention_entropy/decoder"]
+    assert entropies["step"].tolist() == [0, 0, 21, 21, 39, 39, 150, 150]
+    coefficients, norms = (
+        one[(one["series"] == series) & (one["block"] == 2)]["step"].tolist()
+        for series in ("coefficient/decoder/ffn.branch", "grad_norm/decoder")
+    )
+    assert coefficients == [*norms, 150]
+    assert len(norms) < 80  # they were thinned
 
 
 def test_infinity_and_nan_survive_in_curves(tmp_path: Path) -> None:

@@ -131,7 +131,8 @@ def test_the_laws_are_what_the_committed_rows_give() -> None:
     frame = laws.extrapolated(table)
     shown = report.FORMATS["md"](list(frame.columns), frame.to_numpy().tolist())
     assert shown in README, f"put this table into the README:\n{shown}"
-    squares = table.runs[table.runs["scheme"] == "post_norm"]["branch_variance_cross"].mean()
+    runs = table.runs[table.runs["scheme"] == "post_norm"]
+    squares = runs["branch_mean_square_ratio_cross"].mean()
     words = " ".join(README.split())
     assert f"Measured s^2 is {squares:.3f}: a factor of {(1 + squares) ** -0.5:.3f}." in words
 
@@ -235,3 +236,11 @@ def test_a_scheme_published_as_the_guide_says_is_known_to_every_command(tmp_path
 def test_links_to_files_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!https?:)([^)]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_share_of_idle_blocks_follows_the_rate_as_the_tuning_shows() -> None:
+    tuning = evidence("norm_placement").tuning
+    assert tuning is not None
+    idle = 12 * tuning.runs.groupby("optim.lr")["metric_idle_blocks"].mean()
+    words = f"mean over all schemes is {idle[3e-4]:.1f} of 12 at 3e-4 and {idle[1e-2]:.1f} at 1e-2"
+    assert words in " ".join(README.split())

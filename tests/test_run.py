@@ -1,6 +1,7 @@
 """Whole commands on a tiny study: run, resume, grow, redraw, and what they leave behind."""
 
 import csv
+import gzip
 import json
 import shutil
 import signal
@@ -248,6 +249,46 @@ def test_the_tracker_holds_one_run_a_cell_with_tags_scalars_and_artifacts(finish
         assert {path.name for path in artifacts.iterdir()} == {"curves.npz", "config.json"}
     assert not by_id
     assert not (finished / "mlruns").exists()
+
+
+OWN = """@scheme("none")
+def gated(at: Place) -> Wiring:
+    \"\"\"x + a F(LN(x)), a learned from l / 10 for the feed-forwards of layers from 2 on\"\"\"
+    learns = at.sublayer == "ffn" and at.layer > 1
+    return Wiring(norms=on("input"), branch=Learned(at.layer / 10) if learns else 1.0)
+
+"""
+
+
+def test_a_learned_coefficient_of_ones_own_is_in_curves_and_tracker_by_block(
+    finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished / ".harness", tmp_path / ".harness")
+    study = STUDY.replace("import Place", "import Learned, Place").replace(
+        "STUDY =", f"{OWN}STUDY ="
+    )
+    for old, new in (("SCHEMES", '["gated"]'), ("[1, 2]", "[4]"), ("[0, 1]", "[0]")):
+        study = study.replace(old, new)
+    (tmp_path / "gates.py").write_text(study)
+    harness_in(tmp_path)("run", "./gates.py")
+    with gzip.open(tmp_path / "results/gates/curves.csv.gz", "rt") as file:
+        curves = [r for r in csv.DictReader(file) if r["series"].startswith("coefficient")]
+    assert {r["series"] for r in curves} == {"coefficient/decoder/ffn.branch"}
+    assert [(int(r["step"]), int(r["block"])) for r in curves] == [
+        (step, block) for step in range(13) for block in (2, 3, 4)
+    ]
+    assert [float(r["value"]) for r in curves[:3]] == [0.2, 0.3, 0.4]
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path / '.harness/mlflow.db'}")
+    experiment = client.get_experiment_by_name("gates")
+    assert experiment is not None
+    (run_,) = client.search_runs([experiment.experiment_id])
+    for end, block in (("first", "2"), ("last", "4")):
+        name = f"coefficient/{end}_decoder/ffn.branch"
+        history = client.get_metric_history(run_.info.run_id, name)
+        own = [float(r["value"]) for r in curves if r["block"] == block]
+        assert [m.step for m in history] == list(range(13))
+        assert [m.value for m in history] == pytest.approx(own, rel=1e-3)
+        assert own[-1] != own[0]
 
 
 def test_an_interrupted_run_continues_where_it_was(tmp_path: Path) -> None:

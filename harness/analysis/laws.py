@@ -92,7 +92,7 @@ def _crossed(runs: pd.DataFrame, first: "pd.Series[Any]") -> bool:
     """Whether decoders read their encoder: as an axis says, or what was measured of it."""
     if pd.notna(said := first.get("model.cross_attention")):
         return str(said) == "True"
-    measured = runs.get("branch_variance_cross")
+    measured = runs.get("branch_mean_square_ratio_cross")
     return measured is None or runs.empty or bool(measured.notna().any())
 
 
@@ -133,7 +133,7 @@ def first_block(table: Table) -> pd.DataFrame:
     rows = []
     for part in parts(table, "grad_norm_first_{}_init"):
         runs = part.panel.runs[part.panel.runs["scheme"] == "post_norm"]
-        squares = runs["branch_variance_cross"]  # of a decoder with three sublayers
+        squares = runs["branch_mean_square_ratio_cross"]  # of a decoder with three sublayers
         crossed = f"{(1 + squares.mean()) ** -0.5:.3f}" if part.sublayers == 3 else ""
         rows.append(
             {

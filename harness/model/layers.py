@@ -76,6 +76,22 @@ class Attention(nn.Module):
         sentences = len(source_BSD)
         return self._split(k_BSD, sentences), self._split(self.v(source_BSD), sentences)
 
+    def weights(self, x_BTD: Tensor, context: Context) -> Tensor:
+        """The weights of the values that `forward` sums, of shape B x H x T x S; of
+        cross-attention, without a cache."""
+        assert self.cross and context.memory_BSD is not None
+        k_BHSK, _ = self.read(context.memory_BSD)
+        q_BTD = self.q(x_BTD)
+        if self.q_norm is not None:
+            q_BTD = self.q_norm(q_BTD)
+        q_BHTK = self._split(q_BTD, len(x_BTD))
+        scores_BHTS = q_BHTK @ k_BHSK.mT * k_BHSK.shape[-1] ** -0.5
+        if context.memory_mask_BS is not None:
+            padding_B11S = ~context.memory_mask_BS[:, None, None, :]
+            scores_BHTS = scores_BHTS.masked_fill(padding_B11S, -torch.inf)
+        dtype = torch.promote_types(scores_BHTS.dtype, torch.float32)
+        return scores_BHTS.softmax(-1, dtype=dtype)
+
     def _split(self, x_BTD: Tensor, rows: int) -> Tensor:
         head_width = x_BTD.shape[-1] // self.heads
         return x_BTD.view(rows, -1, self.heads, head_width).transpose(1, 2)

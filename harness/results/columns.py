@@ -29,7 +29,7 @@ GRADIENTS = tuple(
 )
 DRAWN = (  # of runs that take no step
     *(f"grad_norm_last_{stack}{end}" for stack in STACKS for end in ("", "_matrices", "_down")),
-    "branch_variance_cross",
+    "branch_mean_square_ratio_cross",
 )
 COST = ("steps", "tokens", "parameters", "flops", "seconds", "peak_memory_mb")
 PROVENANCE = (

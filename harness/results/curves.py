@@ -11,11 +11,15 @@ import pandas as pd
 
 from harness.errors import ConfigError
 from harness.results.files import replace
-from harness.training.curves import BLOCKS, Curves
+from harness.training.curves import BLOCKS, EVERY_STEP, Curves
 
 LARGEST_BYTES = 2**20  # of a study's curves
-STEPS_OF = "loss/train"  # the series that every step of training has
 SPACED = 100  # steps kept after the first 51
+# Series with a value at few steps of a run: these steps are never thinned.
+FEW = (
+    *("loss/valid", "source_gain", "activation_rms/", "token_share/", "attention_entropy/"),
+    *("skip_cost", "coefficient/encoder/dense.", "coefficient/decoder/dense."),
+)
 # How a study too large is thinned: only each 2^i-th step of block series, then of the others too,
 # then only each 2^i-th of the blocks.
 THINNINGS = [(i, 0, 0) for i in range(8)] + [(7, i, 0) for i in range(1, 8)]
@@ -95,14 +99,14 @@ def _thinned(
     rows: list[tuple[str, str, str, str]], blocks: int, scalars: int
 ) -> list[tuple[str, str, str, str]]:
     """Each 2^blocks-th or 2^scalars-th step, and the last, by its place among the run's steps of
-    training: thinning twice is thinning once. Series of other steps (validation) stay whole."""
-    steps = [int(step) for step, series, _, _ in rows if series == STEPS_OF]
+    training: thinning twice is thinning once. Series of few steps (validation) stay whole."""
+    steps = [int(step) for step, series, _, _ in rows if series == EVERY_STEP]
     stride = steps[1] - steps[0] if len(steps) > 1 else 1  # more than 1 where it was thinned before
     left_out = [
         {str(step) for i, step in enumerate(steps[:-1]) if i * stride % 2**level}
         for level in (scalars, blocks)
     ]
-    return [r for r in rows if r[0] not in left_out[r[2] != ""]]
+    return [r for r in rows if r[0] not in left_out[r[2] != ""] or r[1].startswith(FEW)]
 
 
 def _with_blocks(

@@ -16,6 +16,8 @@ from harness.errors import ConfigError
 from harness.results.columns import COST, DIGESTS, FORMER, INTEGERS, OUTCOMES, Row, is_number
 from harness.results.files import replace
 
+# Older names of columns: a file is read under today's, and written so when its rows change.
+RENAMED = {"branch_variance_cross": "branch_mean_square_ratio_cross"}
 REQUIRED = {"run_id", "outcome", "data_sha"}
 DIGEST = re.compile(r"[0-9a-f]{12,40}")
 WITHOUT_NAME = re.compile(r"(Unnamed: \d+)?")  # as pandas calls an index that it reads back
@@ -49,7 +51,7 @@ def _read(path: Path, changed: int, size: int, inode: int) -> tuple[Row, ...]:
         lines = csv.reader(
             io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True
         )
-        names = next(lines, [])
+        names = [RENAMED.get(name, name) for name in next(lines, [])]
         _check_names(path, names)
         rows = [_row(path, lines.line_num, names, cells) for cells in lines if cells]
     except (UnicodeDecodeError, csv.Error) as error:

@@ -179,7 +179,10 @@ class Config(Strict):
         except ConfigError as error:
             raise ConfigError(f"model.family: {error}") from None
         usual = Model.model_fields["norm"].default
-        if model.norm != usual and not model.qk_norm and not self._is_normed:
+        normed = model.qk_norm or is_normed(
+            self.rule, self.scheme_options, model.encoders, model.decoders
+        )
+        if model.norm != usual and not normed:
             # Without norms it is the same cell whatever their kind is said to be.
             object.__setattr__(self, "model", model.model_copy(update={"norm": usual}))
         served = FAMILIES[self.data.name]
@@ -193,11 +196,6 @@ class Config(Strict):
     @cached_property
     def rule(self) -> Scheme:
         return find(self.scheme)
-
-    @property
-    def _is_normed(self) -> bool:
-        model = self.model
-        return is_normed(self.rule, self.scheme_options, model.encoders, model.decoders)
 
     @property
     def canonical_options(self) -> str:

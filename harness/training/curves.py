@@ -1,6 +1,7 @@
 """Series of a run by step, some of them by block: gathered, stored, and thinned. No torch."""
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 DENSE_STEPS = 51  # steps 0 to 50 are all kept
 BLOCKS = 16  # at most, a stack
+EVERY_STEP = "loss/train"  # the series that every step of training has
+SOME_BLOCKS = "coefficient/"  # series that have NaN for a block without the quantity
 
 
 @dataclass
@@ -46,16 +49,23 @@ class Curves:
 
     def thinned(self, spaced: int) -> Iterator[tuple[int, str, int | None, float]]:
         """(step, series, one-based block or None, value): steps 0 to 50, then `spaced` evenly
-        spaced ones; at most 16 blocks, first and last included."""
+        spaced ones, and a step after the last of training; at most 16 blocks, first and last
+        included, of a coefficient those of the blocks that have it."""
         for series in sorted(self.steps):
-            steps = self.steps[series]
-            for i in kept_steps(len(steps), spaced):
-                value = self.values[series][i]
-                if not isinstance(value, list):
-                    yield steps[i], series, None, value
-                    continue
-                for block in np.unique(np.linspace(0, len(value) - 1, BLOCKS).round().astype(int)):
-                    yield steps[i], series, int(block) + 1, value[block]
+            steps, values = self.steps[series], self.values[series]
+            inside = min(len(steps), len(self.steps.get(EVERY_STEP, steps)))
+            kept = [*kept_steps(inside, spaced), *range(inside, len(steps))]
+            if not isinstance(values[0], list):
+                yield from ((steps[i], series, None, values[i]) for i in kept)
+                continue
+            blocks = [
+                block
+                for block, value in enumerate(values[0])
+                if not (series.startswith(SOME_BLOCKS) and math.isnan(value))
+            ]
+            spread = np.unique(np.linspace(0, len(blocks) - 1, BLOCKS).round().astype(int))
+            for i in kept:
+                yield from ((steps[i], series, blocks[b] + 1, values[i][blocks[b]]) for b in spread)
 
 
 def kept_steps(steps: int, spaced: int) -> list[int]:

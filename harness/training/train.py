@@ -28,13 +28,14 @@ from harness.training.module import LanguageModule
 from harness.training.outcome import Detector
 from harness.training.probes import (
     Clock,
+    CoefficientProbe,
     GradientProbe,
     InitProbe,
     Log,
     SkipProbe,
+    StateProbe,
     StreamProbe,
     TranslationProbe,
-    UpdateProbe,
     ValidationProbe,
     WeightAverage,
 )
@@ -102,12 +103,14 @@ def train(
     scaled = config.train.precision == "16-mixed"
     detector = Detector(known.loss, known.unigram - known.loss, scaled)
     clock, stream, initial = Clock(), StreamProbe(), InitProbe()
-    update = UpdateProbe(valid[0], config.probe.update_steps, curves, log)
-    validation = ValidationProbe(valid, config.train.validate_every, detector, curves, log)
+    every = config.train.validate_every
+    states = StateProbe(valid[0], config.probe.update_steps, every, curves, log)
+    validation = ValidationProbe(valid, every, detector, curves, log)
     skips = SkipProbe(validation, curves)
-    probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, update]
+    probes: list[L.Callback] = [clock, GradientProbe(detector, curves, log), stream, states]
+    probes.append(CoefficientProbe(curves, log))
     if config.train.average > 1:
-        probes.append(WeightAverage(config.train.average, config.train.validate_every))
+        probes.append(WeightAverage(config.train.average, every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
     translation = None  # a run that chooses a value must not see the test split
     if isinstance(task, Parallel) and config.train.held_out == "valid":
@@ -132,7 +135,8 @@ def train(
     outcome = _outcome(detector, validation)
     if outcome["outcome"] != "diverged":
         scores = translation.scores if translation else {}
-        scores |= {"idle_blocks": skips.idle} if skips.idle is not None else {}
+        if skips.idle is not None:
+            scores |= {"idle_blocks": skips.idle, "idle_cost": skips.idle_cost}
         outcome |= {f"metric_{name}": value for name, value in scores.items()}
     tokens, flops = batches.cost(model)
     record = {
@@ -141,7 +145,7 @@ def train(
         "reference_loss": known.reference,
         **_gradient_columns(curves, stream, config),
         **(_initial_columns(curves, initial) if drawn else {}),
-        "update_norm": None if drawn else update.update_norm,
+        "update_norm": None if drawn else states.update_norm,
         "steps": 0 if drawn else trainer.global_step,
         "tokens": tokens,
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -233,7 +237,7 @@ def _initial_columns(curves: Curves, initial: InitProbe) -> dict[str, Any]:
             ),
             f"grad_norm_last_{stack}_down": down,
         }
-    return columns | {"branch_variance_cross": initial.cross}
+    return columns | {"branch_mean_square_ratio_cross": initial.cross}
 
 
 def _task(config: Config, data: Path) -> tuple[Task, Baselines]:

@@ -339,8 +339,8 @@ def test_figures_are_found_by_either_spelling(name: str) -> None:
         (
             "x",
             "unknown figure 'x' (known: by_resource, depth_curve, figure_6, gradient_depth, "
-            "gradient_init, gradient_init_down, gradient_init_matrices, loss_traces, outcome_map, "
-            "placement, rate_depth, stream_init)",
+            "gradient_init, gradient_init_down, gradient_init_matrices, idle_blocks, loss_traces, "
+            "outcome_map, placement, rate_depth, stream_init)",
         ),
     ],
 )
@@ -811,7 +811,7 @@ def test_placement_without_blocks_left_out_has_losses_alone(shallow: Table) -> N
 
 
 def test_placement_names_the_cost_under_which_a_block_is_idle(shallow: Table) -> None:
-    from harness.training.probes.outputs import IDLE_NATS  # torch, which no figure may load
+    from harness.training.probes.skips import IDLE_NATS  # torch, which no figure may load
 
     figure = figures.placement(shallow)
     assert figure.axes[-1].get_xlabel() == "share of idle blocks"
@@ -1171,3 +1171,83 @@ def test_a_figure_of_a_tuning_is_stale_when_its_rows_change(table: Table, tmp_pa
         assert not figures.stale(plot, table, tmp_path)
         reads = plot is not figures.outcome_map
         assert [figures.stale(plot, other, tmp_path) for other in others] == [reads] * 3
+
+
+# Idle blocks by rate
+
+COST = "metric_idle_cost"
+
+
+def idle_of(table: Table, **columns: object) -> Table:
+    assert table.tuning is not None
+    return replace(table, tuning=replace(table.tuning, runs=table.tuning.runs.assign(**columns)))
+
+
+def test_idle_blocks_has_a_tile_a_scheme_and_rate_with_its_mean_share_or_its_fate(
+    table: Table,
+) -> None:
+    runs = tuning_runs(table)
+    share = (runs["seed"] - 100) / 8 + runs["model.depth"] / 100
+    lost = runs["outcome"] == "diverged"
+    changed = idle_of(table, **{IDLE: share.where(~lost)})
+    axes = figures.idle_blocks(changed).axes
+    assert [ax.get_title() for ax in axes] == [
+        f"share of idle blocks\ndepth {depth}" for depth in DEPTHS
+    ]
+    for ax, depth in zip(axes, DEPTHS, strict=True):
+        found = {(int(t.get_position()[1]), int(t.get_position()[0])): t for t in ax.texts}
+        assert len(ax.texts) == len(found) == len(SCHEMES) * len(RATES)
+        for (row, column), text in found.items():
+            own = tuning_runs(changed)
+            own = own[(own["scheme"] == SCHEMES[row]) & (own["model.depth"] == depth)]
+            own = own[own["optim.lr"] == RATES[column]]
+            if len(own) == 2 and own[IDLE].notna().all():
+                assert text.get_text() == f"{own[IDLE].mean():.2f}"
+            else:
+                assert text.get_text().split()[0] in ("diverged", "missing")
+        assert boxes_of(ax) == {
+            (row, RATES.index(best_rate(scheme, depth))) for row, scheme in enumerate(SCHEMES)
+        }
+
+
+def boxes_of(ax: Axes) -> set[tuple[int, int]]:
+    """Row and column of each framed tile."""
+    frames = [p for p in ax.patches if not p.get_fill()]
+    return {(round(p.get_y() + 0.44), round(p.get_x() + 0.45)) for p in frames}
+
+
+def test_idle_blocks_shows_the_cost_of_their_removal_where_it_was_measured(table: Table) -> None:
+    # Rows of an older protocol have no cost: their tiles say what became of the runs.
+    runs = tuning_runs(table)
+    cost = pd.Series(0.25, index=runs.index).where(runs["scheme"] != "pre_norm")
+    axes = figures.idle_blocks(idle_of(table, **{COST: cost})).axes
+    assert len(axes) == 2 * len(DEPTHS)
+    below = axes[len(DEPTHS)]
+    assert below.get_title() == "idle cost (nats)\ndepth 6"
+    words: dict[int, list[str]] = {}
+    for text in below.texts:
+        words.setdefault(int(text.get_position()[1]), []).append(text.get_text())
+    assert words[SCHEMES.index("deepnorm")] == ["0.250"] * 3
+    assert words[SCHEMES.index("pre_norm")] == ["2/2"] * 3
+
+
+def test_idle_blocks_of_rows_without_their_measurement_is_one_line(table: Table) -> None:
+    assert table.tuning is not None
+    runs = table.tuning.runs.drop(columns=IDLE)
+    with pytest.raises(ConfigError) as error:
+        figures.idle_blocks(replace(table, tuning=replace(table.tuning, runs=runs)))
+    assert str(error.value) == (
+        "quick: figure 'idle_blocks' needs the column 'metric_idle_blocks' in the tuning's rows; "
+        "set probe.skip_blocks = true"
+    )
+    with pytest.raises(MissingRuns, match="figure 'idle_blocks' has no tuning to draw"):
+        figures.idle_blocks(replace(table, tuned=(), tuning=None))
+
+
+def test_a_new_name_of_a_column_makes_no_figure_stale(table: Table, tmp_path: Path) -> None:
+    old, new = ("branch_variance_cross", "branch_mean_square_ratio_cross")
+    of = {name: replace(table, runs=table.runs.assign(**{name: 0.25})) for name in (old, new)}
+    figures.draw(figures.outcome_map, of[old], tmp_path)
+    assert not figures.stale(figures.outcome_map, of[new], tmp_path)
+    other = replace(table, runs=table.runs.assign(**{new: 0.5}))
+    assert figures.stale(figures.outcome_map, other, tmp_path)

@@ -155,3 +155,16 @@ def test_a_file_that_is_replaced_is_read_anew(tmp_path: Path) -> None:
     assert rows.read(path)[0]["seconds"] == "9.25"
     path.unlink()
     assert rows.read(path) == ()
+
+
+def test_an_older_name_of_a_column_is_read_under_the_new_one(tmp_path: Path) -> None:
+    old, new = "branch_variance_cross", "branch_mean_square_ratio_cross"
+    (found,) = rows.read(placed(tmp_path, f"{HEAD},{old}\n{GOOD},0.25\n"))
+    assert (found[new], old in found) == ("0.25", False)
+    path = placed(tmp_path, f"{HEAD},{new}\n{GOOD},0.25\n")
+    assert rows.read(path) == (found,)
+    both = placed(tmp_path, f"{HEAD},{old},{new}\n{GOOD},0.25,0.5\n")
+    with pytest.raises(ConfigError, match=f"line 1: column '{new}' stands twice"):
+        rows.read(both)
+    read = rows.read(ROOT / "results/grad_init/runs.csv")
+    assert {r[new] != "" for r in read} == {True, False}

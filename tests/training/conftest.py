@@ -14,6 +14,7 @@ import harness.training.module
 import harness.training.train
 from harness.data.arrays import IGNORE
 from harness.data.baselines import Frequencies
+from harness.data.batches import Batch
 from harness.training.config import Config, parse
 from harness.training.module import LanguageModule
 
@@ -58,6 +59,28 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def text_data() -> dict[str, Any]:
     return {"name": "text", "path": "words.txt", "valid_windows": 8}
+
+
+@pytest.fixture(scope="session")
+def one_by_one() -> Callable[[Batch], list[Batch]]:
+    """Each sequence of a batch as a batch of its own, without its padding."""
+
+    def cut(x: Any, mask: Any, row: int) -> Any:
+        return x[row : row + 1] if mask is None else x[row][mask[row]][None]
+
+    def split(batch: Batch) -> list[Batch]:
+        pairs = (
+            (batch.inputs_BT, batch.mask_BT),
+            (batch.targets_BT, batch.mask_BT),
+            (batch.source_BS, batch.source_mask_BS),
+        )
+        found = []
+        for row in range(len(batch.inputs_BT)):
+            inputs, targets, source = (x if x is None else cut(x, m, row) for x, m in pairs)
+            found.append(Batch(inputs, targets, None, source, None))
+        return found
+
+    return split
 
 
 @pytest.fixture

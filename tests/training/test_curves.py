@@ -109,3 +109,40 @@ def test_a_single_block_is_its_stacks_first_and_last() -> None:
 def test_thinning_is_the_same_after_storage() -> None:
     curves = curves_of(300, blocks=20)
     assert list(Curves.loads(curves.dumps()).thinned(100)) == list(curves.thinned(100))
+
+
+@pytest.mark.parametrize("steps", [40, 51, 52, 400])
+def test_a_value_after_the_last_step_moves_no_other(steps: int) -> None:
+    curves = curves_of(steps)
+    for step in range(steps + 1):
+        curves.add("coefficient/decoder/ffn.branch", step, [step / 3, step / 5])
+    kept = {name: [] for name in curves.steps}  # type: ignore[var-annotated]
+    for step, name, block, _ in curves.thinned(10):
+        if block in (None, 1):
+            kept[name].append(step)
+    assert kept["coefficient/decoder/ffn.branch"] == [*kept["loss/train"], steps]
+    assert kept["grad_norm/decoder"] == kept["loss/train"]
+
+
+def test_only_blocks_with_the_coefficient_are_kept_and_sixteen_of_them() -> None:
+    curves = Curves()
+    for step in range(2):
+        row = [NAN if block % 2 else block + step / 2 for block in range(80)]
+        curves.add("coefficient/decoder/ffn.branch", step, row)
+        curves.add("grad_norm/decoder", step, row)
+    for kept in (curves, Curves.loads(curves.dumps())):
+        rows = list(kept.thinned(100))
+        own = [r for r in rows if r[1].startswith("coefficient")]
+        assert len(own) == 2 * 16
+        assert {own[0][2], own[15][2]} == {1, 79}
+        assert all(value == block - 1 + step / 2 for step, _, block, value in own if block)
+        # Of a norm nothing is left out: it may be NaN where a run diverged.
+        assert len(rows) - len(own) == 2 * 16
+
+
+def test_a_coefficient_that_is_lost_in_a_run_is_kept() -> None:
+    curves = Curves()
+    curves.add("coefficient/decoder/ffn.branch", 0, [NAN, 1.0])
+    curves.add("coefficient/decoder/ffn.branch", 1, [NAN, NAN])
+    rows = [(step, block, repr(value)) for step, _, block, value in curves.thinned(100)]
+    assert rows == [(0, 2, "1.0"), (1, 2, "nan")]

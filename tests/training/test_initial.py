@@ -71,26 +71,26 @@ def branch_output(residual: Any, x_BTD: Tensor, context: Context) -> Tensor:
 
 
 @torch.no_grad()
-def cross_shares(model: Any, batch: Batch) -> list[float]:
-    """For each decoder layer, the mean square of branch * v over that of skip * x."""
-    context = Context(batch.source_mask_BS)
-    memory_BSD = model.stacks["encoder"](batch.source_BS, context)
-    stack = model.stacks["decoder"]
-    seen: list[Tensor] = []
-    handles = [
-        b["cross"].register_forward_pre_hook(lambda _, a: seen.append(a[0])) for b in stack.blocks
-    ]
-    context = Context(batch.mask_BT, memory_BSD, batch.source_mask_BS)
-    stack(batch.inputs_BT, context)
-    for handle in handles:
-        handle.remove()
-    return [
-        float(
-            (b["cross"].branch * branch_output(b["cross"], x, context)).square().mean()
-            / (b["cross"].skip * x).square().mean()
-        )
-        for b, x in zip(stack.blocks, seen, strict=True)
-    ]
+def cross_shares(model: Any, sequences: list[Batch]) -> list[float]:
+    """For each decoder layer, the mean square of branch * v over that of skip * x; of sequences
+    without padding, all tokens together."""
+    encoder, stack = model.stacks["encoder"], model.stacks["decoder"]
+    sums = torch.zeros(len(stack.blocks), 2, dtype=torch.float64)
+    for batch in sequences:
+        seen: list[Tensor] = []
+        handles = [
+            b["cross"].register_forward_pre_hook(lambda _, a, s=seen: s.append(a[0]))
+            for b in stack.blocks
+        ]
+        context = Context(None, encoder(batch.source_BS, Context()))
+        stack(batch.inputs_BT, context)
+        for handle in handles:
+            handle.remove()
+        for layer, (block, x) in enumerate(zip(stack.blocks, seen, strict=True)):
+            cross = block["cross"]
+            sums[layer, 0] += (cross.branch * branch_output(cross, x, context)).square().sum()
+            sums[layer, 1] += (cross.skip * x).square().sum()
+    return (sums[:, 0] / sums[:, 1]).tolist()
 
 
 @every_scheme
@@ -134,7 +134,7 @@ def test_a_model_as_it_is_drawn_has_made_no_progress(
 
 @pytest.mark.parametrize("steps", [1, 10])
 def test_no_steps_have_no_update(steps: int, config: Callable[..., Config]) -> None:
-    record, _, _ = train(config(DRAWN | {"probe.update_steps": steps}), HERE)
+    record, _, _, _ = train(config(DRAWN | {"probe.update_steps": steps}), HERE)
     assert record["update_norm"] is None
 
 
@@ -144,7 +144,7 @@ def test_gradients_of_first_and_last_block_equal_autograd_in_float64(
     scheme: str, clip: float, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "optim.clip": clip})
-    record, _, _ = train(c, HERE)
+    record, _, _, _ = train(c, HERE)
     model = drawn(c)
     for stack, layers in (("encoder", 2), ("decoder", 3)):
         first, last = (f"stacks.{stack}.blocks.{i}." for i in (0, layers - 1))
@@ -173,20 +173,20 @@ def test_a_stack_without_partner_has_the_columns_of_its_own_alone(
     family: str, config: Callable[..., Config]
 ) -> None:
     c = config(DRAWN | {"model.family": family, "scheme": "post_norm"})
-    record, _, _ = train(c, HERE)
+    record, _, _, _ = train(c, HERE)
     model = drawn(c)
     last = f"stacks.{family}.blocks.1."
     assert record[f"grad_norm_last_{family}"] == pytest.approx(norm(model, last), **NEAR)
     down = norm(model, f"{last}ffn.f.down.weight")
     assert record[f"grad_norm_last_{family}_down"] == pytest.approx(down, **NEAR)
-    assert record["branch_variance_cross"] is None
+    assert record["branch_mean_square_ratio_cross"] is None
     other = {"encoder": "decoder", "decoder": "encoder"}[family]
     assert not [name for name in record if other in name]
 
 
 def test_an_accumulated_step_is_measured_whole(config: Callable[..., Config]) -> None:
     c = config(PAIR | {"train.accumulation": 3, "train.batch": 2})
-    record, _, _ = train(c, HERE)
+    record, _, _, _ = train(c, HERE)
     model = drawn(c)
     for stack, last in (("encoder", 1), ("decoder", 2)):
         prefix = f"stacks.{stack}.blocks.{last}."
@@ -196,14 +196,16 @@ def test_an_accumulated_step_is_measured_whole(config: Callable[..., Config]) ->
 
 
 @every_scheme
-def test_cross_attentions_variance_is_that_of_what_it_adds_over_what_it_is_added_to(
-    scheme: str, config: Callable[..., Config]
+def test_cross_attentions_mean_square_is_that_of_what_it_adds_over_what_it_is_added_to(
+    scheme: str, config: Callable[..., Config], one_by_one: Callable[[Batch], list[Batch]]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "train.accumulation": 2})
-    record, _, _ = train(c, HERE)
-    shares = cross_shares(build(c, vocabularies(c)).double(), first_batches(c)[0])
+    record, _, _, _ = train(c, HERE)
+    batch = first_batches(c)[0]
+    assert batch.mask_BT is not None and batch.source_mask_BS is not None  # there is padding
+    shares = cross_shares(build(c, vocabularies(c)).double(), one_by_one(batch))
     assert len(shares) == 3
-    assert record["branch_variance_cross"] == pytest.approx(sum(shares) / 3, rel=2e-5)
+    assert record["branch_mean_square_ratio_cross"] == pytest.approx(sum(shares) / 3, rel=2e-5)
     if scheme == "rezero":
         assert shares == [0.0] * 3
     else:
@@ -222,7 +224,7 @@ def test_an_encoder_that_no_decoder_reads_has_gradients_of_exactly_zero(
     assert curves.values["grad_norm/encoder"] == [[0.0, 0.0]]
     assert record["grad_norm_ratio_encoder"] is None
     assert record["grad_ratio_stream_encoder"] is None
-    assert record["branch_variance_cross"] is None
+    assert record["branch_mean_square_ratio_cross"] is None
     assert record["grad_norm_first_decoder_init"] > 0.0
     assert record["grad_ratio_stream_decoder"] > 0.0
     assert record["metric_source_gain"] == 0.0
@@ -233,11 +235,11 @@ def test_a_decoder_alone_has_gradients_of_its_own(
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(ALONE | {"scheme": scheme})
-    record, _, _ = train(c, HERE)
+    record, _, _, _ = train(c, HERE)
     model = drawn(c)
     first = norm(model, "stacks.decoder.blocks.0.")
     assert record["grad_norm_first_decoder_init"] == pytest.approx(first, **NEAR)
-    reading, _, _ = train(config(PAIR | {"scheme": scheme}), HERE)
+    reading, _, _, _ = train(config(PAIR | {"scheme": scheme}), HERE)
     assert reading["grad_norm_first_decoder_init"] != pytest.approx(first, rel=1e-3)
 
 
@@ -253,5 +255,5 @@ def test_a_run_of_steps_has_no_columns_of_a_model_as_it_is_drawn(
     still, moving = (train(config(PAIR | {"train.steps": steps}), HERE).record for steps in (0, 1))
     ends = ("", "_matrices", "_down")
     extra = {f"grad_norm_last_{stack}{end}" for stack in ("encoder", "decoder") for end in ends}
-    assert still.keys() - moving.keys() == extra | {"branch_variance_cross"}
+    assert still.keys() - moving.keys() == extra | {"branch_mean_square_ratio_cross"}
     assert moving.keys() <= still.keys()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import harness.training.probes.outputs
+import harness.training.probes.skips
 from harness.data import tasks
 from harness.data.batches import Batch, as_batch
 from harness.model.layers import Context
@@ -258,7 +259,7 @@ def test_the_stream_ratio_is_the_gradient_into_a_stack_over_the_gradient_out_of_
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "train.steps": 3})
-    record, _, _ = train(c, HERE)
+    record, _, _, _ = train(c, HERE)
     model, batch = fresh(c, HERE), batches(c, HERE, 1)[0]
     found, logits_BTV = streams(model, batch)
     loss, count = nats(logits_BTV, batch.targets_BT)
@@ -274,20 +275,25 @@ def test_the_stream_ratio_is_the_gradient_into_a_stack_over_the_gradient_out_of_
 
 
 @pytest.mark.parametrize("scheme", ["pre_norm", "deepnorm"])
-def test_activations_are_the_blocks_root_mean_squares(
-    scheme: str, config: Callable[..., Config], models: list[Any]
+def test_activations_are_the_blocks_root_mean_squares_over_tokens(
+    scheme: str,
+    config: Callable[..., Config],
+    models: list[Any],
+    one_by_one: Callable[[Batch], list[Batch]],
 ) -> None:
     changes = {"scheme": scheme, "train.steps": 5, "probe.update_steps": 2, "model.dropout": 0.3}
     c = config(PAIR | changes)
     curves = train(c, HERE).curves
     batch = first_valid(c, HERE)
+    assert batch.mask_BT is not None and batch.source_mask_BS is not None  # there is padding
     for stack in ("encoder", "decoder"):
         assert curves.steps[f"activation_rms/{stack}"] == [0, 2, 5]
     for model, at in ((fresh(c, HERE), 0), (models[0].double(), 2)):
         with torch.no_grad():
-            found, _ = streams(model.eval(), batch)
-        for stack, outputs in found.items():
-            scales = [float((x**2).mean().sqrt()) for x in outputs[1:]]
+            each = [streams(model.eval(), sequence)[0] for sequence in one_by_one(batch)]
+        for stack, layers in (("encoder", 2), ("decoder", 3)):
+            outputs = [torch.cat([x[stack][i][0] for x in each]) for i in range(1, layers + 1)]
+            scales = [float(x_ND.square().mean().sqrt()) for x_ND in outputs]
             assert curves.values[f"activation_rms/{stack}"][at] == pytest.approx(scales, rel=1e-5)
 
 
@@ -328,7 +334,7 @@ def test_every_step_and_the_update_equal_training_by_hand(
 def test_the_update_is_measured_in_evaluation_mode(config: Callable[..., Config]) -> None:
     # Weights that hardly move under heavy dropout: two passes in training mode would differ by 1.
     still = {"model.dropout": 0.5, "optim.name": "sgd", "optim.lr": 1e-9}
-    record, _, _ = train(config(still | {"probe.update_steps": 5}), HERE)
+    record, _, _, _ = train(config(still | {"probe.update_steps": 5}), HERE)
     assert 0 <= record["update_norm"] < 1e-6
 
 
@@ -345,8 +351,8 @@ def test_a_run_shorter_than_the_probe_has_no_update(config: Callable[..., Config
 SKIPS = {"probe.skip_blocks": True}
 
 
-def loss_of(model: Any, batches: list[Batch], without: nn.Module | None = None) -> float:
-    """Nats per target over all batches, with the stream passed by one block as it came."""
+def loss_of(model: Any, batches: list[Batch], *without: nn.Module) -> float:
+    """Nats per target over all batches, with the stream passed by some blocks as it came."""
     nats_sum, targets = 0.0, 0
     for batch in batches:
         memory_BSD, x_BTD = None, None
@@ -360,7 +366,7 @@ def loss_of(model: Any, batches: list[Batch], without: nn.Module | None = None) 
             context = Context(mask, memory_BSD, None if sourced else batch.source_mask_BS)
             x_BTD = embedded(stack, tokens)
             for block in stack.blocks:
-                x_BTD = x_BTD if block is without else block(x_BTD, context)
+                x_BTD = x_BTD if block in without else block(x_BTD, context)
             memory_BSD = x_BTD = x_BTD if stack.norm is None else stack.norm(x_BTD)
         loss, count = nats(model.output(x_BTD), batch.targets_BT)
         nats_sum, targets = nats_sum + float(loss), targets + count
@@ -396,22 +402,49 @@ def test_what_a_block_is_worth_is_the_loss_without_it(
     flat = sorted(costs["encoder"] + costs["decoder"])
     assert record["metric_idle_blocks"] == sum(cost < 0.01 for cost in flat) / 5
     between = (flat[2] + flat[3]) / 2
-    monkeypatch.setattr(harness.training.probes.outputs, "IDLE_NATS", between)
-    assert train(c, HERE).record["metric_idle_blocks"] == 3 / 5
+    monkeypatch.setattr(harness.training.probes.skips, "IDLE_NATS", between)
+    again = train(c, HERE)
+    assert again.record["metric_idle_blocks"] == 3 / 5
+
+    blocks = [block for stack in model.stacks.values() for block in stack.blocks]
+    order = sorted(zip(costs["encoder"] + costs["decoder"], range(5), strict=True))
+    cheapest = [blocks[i] for _, i in order]
+    with torch.no_grad():
+        together = [loss_of(model, batches, *cheapest[:n]) - whole for n in range(1, 6)]
+    assert again.curves.values["skip_cost_cumulative"] == [pytest.approx(together, abs=1e-5)]
+    assert again.curves.steps["skip_cost_cumulative"] == [10]
+    assert again.record["metric_idle_cost"] == again.curves.values["skip_cost_cumulative"][0][2]
+    monkeypatch.setattr(harness.training.probes.skips, "IDLE_NATS", -math.inf)
+    assert train(c, HERE).record["metric_idle_cost"] == 0.0  # no block is idle
 
 
 def test_every_block_of_rezero_is_idle_as_it_is_drawn(config: Callable[..., Config]) -> None:
     record, curves, _ = train(config(SKIPS | {"scheme": "rezero", "train.steps": 0}), HERE)
     assert curves.values["skip_cost/decoder"] == [[0.0, 0.0]]
-    assert record["metric_idle_blocks"] == 1.0
+    assert curves.values["skip_cost_cumulative"] == [[0.0, 0.0]]
+    assert (record["metric_idle_blocks"], record["metric_idle_cost"]) == (1.0, 0.0)
+
+
+def test_no_set_of_blocks_is_left_out_twice(
+    config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    evaluate = LanguageModule.evaluate
+    monkeypatch.setattr(
+        LanguageModule, "evaluate", lambda *args: (calls.append(1), evaluate(*args))[1]
+    )
+    train(config(SKIPS | {"model.depth": 4, "train.steps": 0}), HERE)
+    assert len(calls) == 1 + 4 + 3  # all blocks, each left out alone, and 2 to 4 of them
 
 
 def test_blocks_are_left_out_only_where_asked_and_nothing_else_changes(
     config: Callable[..., Config],
 ) -> None:
     asked, plain = (train(config(changes), HERE) for changes in (SKIPS, {}))
-    assert asked.record.keys() - plain.record.keys() == {"metric_idle_blocks"}
-    assert asked.curves.values.keys() - plain.curves.values.keys() == {"skip_cost/decoder"}
+    metrics = {"metric_idle_blocks", "metric_idle_cost"}
+    assert asked.record.keys() - plain.record.keys() == metrics
+    series = {"skip_cost/decoder", "skip_cost_cumulative"}
+    assert asked.curves.values.keys() - plain.curves.values.keys() == series
     assert asked.record["final_loss"] == plain.record["final_loss"]
     assert asked.record["update_norm"] == plain.record["update_norm"]
     assert asked.curves.values["loss/train"] == plain.curves.values["loss/train"]
@@ -424,15 +457,15 @@ def test_a_run_that_diverged_says_nothing_of_its_blocks(
     script([2.0, 2.0, 2.0, 2.0, math.nan])
     record, curves, _ = train(config(SKIPS | {"train.validate_every": every}), HERE)
     assert (record["outcome"], record["diverged_at"]) == ("diverged", 4)
-    assert "metric_idle_blocks" not in record
-    assert "skip_cost/decoder" not in curves.values
+    assert not {"metric_idle_blocks", "metric_idle_cost"} & record.keys()
+    assert not {"skip_cost/decoder", "skip_cost_cumulative"} & curves.values.keys()
 
 
 def test_a_run_whose_last_step_broke_it_says_nothing_of_its_blocks(
     config: Callable[..., Config], script: Callable[..., None]
 ) -> None:
     script([2.0] * 10, valid=math.nan)
-    record, _, _ = train(config(SKIPS), HERE)
+    record, _, _, _ = train(config(SKIPS), HERE)
     assert record["outcome"] == "diverged"
     assert "metric_idle_blocks" not in record
 
@@ -501,11 +534,14 @@ def test_the_tracker_is_told_about_ten_scalars_as_they_come(config: Callable[...
     record, curves, _ = train(c, HERE, lambda step, scalars: told.append((step, scalars)))
     names = {name for _, scalars in told for name in scalars}
     ends = {f"grad_norm/{end}_{stack}" for end in ("first", "last") for stack in PAIR_STACKS}
-    assert names == {"loss/train", "loss/valid", "lr", "grad_norm/all", "update_norm"} | ends
+    scalars = {"loss/train", "loss/valid", "lr", "grad_norm/all", "update_norm", "source_gain"}
+    assert names == scalars | ends
     of = {name: [(s, x[name]) for s, x in told if name in x] for name in names}
     assert of["loss/train"] == list(enumerate(curves.values["loss/train"]))
     assert of["update_norm"] == [(3, record["update_norm"])]
     assert of["loss/valid"] == list(zip([5, 10], curves.values["loss/valid"], strict=True))
+    assert of["source_gain"] == list(zip([5, 10], curves.values["source_gain"], strict=True))
+    assert of["source_gain"][-1][1] == record["metric_source_gain"]
     for stack in PAIR_STACKS:
         rows = curves.values[f"grad_norm/{stack}"]
         assert [x for _, x in of[f"grad_norm/first_{stack}"]] == [row[0] for row in rows]

@@ -9,7 +9,7 @@ from harness.analysis.figures.initial import (
 )
 from harness.analysis.figures.placement import placement
 from harness.analysis.figures.plot import FIGURES, Plot, draw, figure, find, stale
-from harness.analysis.figures.rates import rate_depth
+from harness.analysis.figures.rates import idle_blocks, rate_depth
 from harness.analysis.figures.translation import by_resource, figure_6
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "gradient_init",
     "gradient_init_down",
     "gradient_init_matrices",
+    "idle_blocks",
     "loss_traces",
     "outcome_map",
     "placement",

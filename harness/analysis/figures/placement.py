@@ -18,7 +18,7 @@ IDLE = "metric_idle_blocks"
 @figure(needs=("baseline_loss", "reference_loss"), tuning=True)
 def placement(table: Table) -> Figure:
     """Validation loss by scheme, a panel a combination of the other axes; below it the share of
-    blocks that no one misses, where it was measured."""
+    idle blocks, where it was measured."""
     parts = [part for panel in panels(table) for part in _by_depth(panel)]
     quantities = {"final_loss": "validation loss (nats per token)"}
     notes = ["bar: mean and its 95 % interval where all trained", "hollow: did not train"]

@@ -21,6 +21,7 @@ from harness.analysis.statistics import BOOTSTRAP_FROM, Panel, by_scheme, edges,
 from harness.errors import ConfigError, MissingRuns, did_you_mean
 from harness.results.columns import COST, PROVENANCE, REUSED
 from harness.results.files import replace
+from harness.results.rows import RENAMED
 from harness.results.table import Table
 from harness.sweep.plan import short
 
@@ -125,7 +126,10 @@ def _sidecar(plot: Plot, table: Table) -> bytes:
 
 
 def _shown(runs: pd.DataFrame) -> pd.DataFrame:
-    return runs.drop(columns=[*COST, *PROVENANCE, REUSED], errors="ignore")
+    """The measurements, each column under its oldest name: a new name makes no figure stale."""
+    oldest = {new: old for old, new in RENAMED.items()}
+    shown = runs.drop(columns=[*COST, *PROVENANCE, REUSED], errors="ignore")
+    return shown.rename(columns=oldest)
 
 
 def caption(table: Table, *notes: str) -> str:

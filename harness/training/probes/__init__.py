@@ -1,5 +1,6 @@
 """Measurements of a run as Lightning callbacks."""
 
+from harness.training.probes.coefficients import CoefficientProbe
 from harness.training.probes.gradients import (
     GradientProbe,
     InitProbe,
@@ -9,22 +10,23 @@ from harness.training.probes.gradients import (
 from harness.training.probes.outputs import (
     Clock,
     Log,
-    SkipProbe,
     TranslationProbe,
-    UpdateProbe,
     ValidationProbe,
     WeightAverage,
 )
+from harness.training.probes.skips import SkipProbe
+from harness.training.probes.states import StateProbe
 
 __all__ = [
     "Clock",
+    "CoefficientProbe",
     "GradientProbe",
     "InitProbe",
     "Log",
     "SkipProbe",
+    "StateProbe",
     "StreamProbe",
     "TranslationProbe",
-    "UpdateProbe",
     "ValidationProbe",
     "WeightAverage",
     "branch_matrices",

@@ -17,6 +17,7 @@ from harness.training.curves import Curves
 from harness.training.module import LanguageModule
 from harness.training.outcome import Detector
 from harness.training.probes.outputs import Log
+from harness.training.probes.states import tokens
 
 MATRICES = ("v", "o", "up", "down")  # the branch matrices: what a depth-aware gain scales
 
@@ -140,8 +141,9 @@ class InitProbe(L.Callback):
     """What a model shows as it is drawn, beside the gradients of every run; all at step 0.
 
     `down`: by stack, the gradient norm of the last layer's second feed-forward matrix
-    (arXiv:2002.04745 Theorem 1). `cross`: mean square of what cross-attention adds over that of
-    what it is added to, mean over layers, if there is one: s^2 in (1 + s^2)^(-1/2).
+    (arXiv:2002.04745 Theorem 1). `cross`: mean square over tokens of what cross-attention adds,
+    divided by that of what it is added to, mean over layers: s^2 in (1 + s^2)^(-1/2). None in a
+    model without cross-attention.
     """
 
     def __init__(self) -> None:
@@ -176,7 +178,8 @@ class InitProbe(L.Callback):
         x_BTD, _, context = args
         added_BTD = residual.branch * residual.value(x_BTD, context).double()
         kept_BTD = residual.skip * x_BTD.double()
-        self._shares.append(added_BTD.square().mean() / kept_BTD.square().mean())
+        added, kept = (tokens(x, context.mask_BT).square().mean() for x in (added_BTD, kept_BTD))
+        self._shares.append(added / kept)
 
 
 def branch_matrices(block: nn.ModuleDict) -> list[nn.Parameter]:

@@ -1,19 +1,17 @@
-"""What a model says during a run and at its end: its loss, how far it has moved, what its blocks
-are worth, and its translations.
+"""Validation during a run, translations at its end, averaged weights, and the clock.
 
-Series say how many steps had been taken. Letters: B sequences, T targets, D width.
+Series count the steps that had been taken. Letters: B sequences, S source positions.
 """
 
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harness.data.arrays import BOS, EOS, MASK, PAD, UNKNOWN
 from harness.data.batches import Batch, mask
@@ -25,62 +23,15 @@ from harness.training.curves import Curves
 from harness.training.module import LanguageModule
 from harness.training.outcome import Detector
 
-IDLE_NATS = 0.01  # a block whose removal costs less does nothing that counts
-
 Log = Callable[[int, dict[str, float]], None]  # (step, scalars): to the tracker
 
 
-class UpdateProbe(L.Callback):
-    """How far the model moves in its first steps, and the scale of its activations.
-
-    Both in evaluation mode on one validation batch, padded positions included. update_norm: norm of
-    F(theta_k) - F(theta_0) over norm of F(theta_0), F the output of the last stack after its final
-    norm (arXiv:2203.00555 section 3). Series activation_rms/STACK: root mean square of each block's
-    output, at step 0, at step k and at the end.
-    """
-
-    def __init__(self, batch: Batch, steps: int, curves: Curves, log: Log) -> None:
-        self.batch, self.steps, self.curves, self.tell = batch, steps, curves, log
-        self.update_norm: float | None = None
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.start_BTD = self._features(trainer, pl_module, 0)
-
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        if trainer.global_step == self.steps and self.update_norm is None:
-            moved_BTD = self._features(trainer, pl_module, self.steps) - self.start_BTD
-            self.update_norm = float(moved_BTD.norm() / self.start_BTD.norm())
-            self.tell(self.steps, {"update_norm": self.update_norm})
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.global_step > self.steps:
-            self._features(trainer, pl_module, trainer.global_step)
-
-    @torch.no_grad()
-    def _features(self, trainer: L.Trainer, pl_module: L.LightningModule, step: int) -> Tensor:
-        model: nn.Module = pl_module.model
-        scales: dict[str, list[Tensor]] = {name: [] for name in model.stacks}
-        training = model.training
-        model.eval()
-        with ExitStack() as hooks, trainer.precision_plugin.forward_context():
-            for name, stack in model.stacks.items():
-                for block in stack.blocks:
-                    handle = block.register_forward_hook(
-                        lambda _, __, out, n=name: scales[n].append(
-                            out.double().square().mean().sqrt()
-                        )
-                    )
-                    hooks.callback(handle.remove)
-            features_BTD = model.features(*self.batch.to(pl_module.device).model_inputs)
-        model.train(training)
-        for name, values in scales.items():
-            self.curves.add(f"activation_rms/{name}", step, torch.stack(values).tolist())
-        return features_BTD.double()
-
-
 class ValidationProbe(L.Callback):
-    """Validation loss every so many steps, and at the end of a run that has not diverged; told to
-    the detector."""
+    """Validation every `every` steps, and at the end of a run that has not diverged; told to the
+    detector.
+
+    Series loss/valid and, in an encoder-decoder, source_gain, both in nats per token.
+    """
 
     def __init__(
         self, batches: list[Batch], every: int, detector: Detector, curves: Curves, log: Log
@@ -99,44 +50,18 @@ class ValidationProbe(L.Callback):
         self._step = step  # batches that only accumulate leave the step as it is
         self.final = self.measure(pl_module)
         self.losses.append(self.final["loss"])
-        self.curves.add("loss/valid", step, self.final["loss"])
-        self.tell(step, {"loss/valid": self.final["loss"]})
+        scalars = {"loss/valid": self.final["loss"]}
+        if "source_gain" in self.final:
+            scalars["source_gain"] = self.final["source_gain"]
+        for series, value in scalars.items():
+            self.curves.add(series, step, value)
+        self.tell(step, scalars)
         if self.detector.validated(self.final["loss"]):
             trainer.should_stop = True
 
     def measure(self, module: LanguageModule) -> dict[str, float]:
         """Evaluates; before each batch the run may be told to end."""
         return module.evaluate(self.batches, lambda: self.tell(module.global_step, {}))
-
-
-class SkipProbe(L.Callback):
-    """Whether the depth is used: by how much the validation loss rises at the end of a run when a
-    block is left out, for each block alone. `idle` is the share that costs under 0.01 nats.
-
-    Series skip_cost/STACK, one number a block.
-    """
-
-    def __init__(self, validation: "ValidationProbe", curves: Curves) -> None:
-        self.validation, self.curves = validation, curves
-        self.idle: float | None = None
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        whole = self.validation.final.get("loss")
-        if trainer.should_stop or whole is None:
-            return
-        assert isinstance(pl_module, LanguageModule)
-        costs: list[float] = []
-        for name, stack in pl_module.model.stacks.items():
-            own = [self._loss_without(block, pl_module) - whole for block in stack.blocks]
-            self.curves.add(f"skip_cost/{name}", trainer.global_step, own)
-            costs += own
-        self.idle = sum(cost < IDLE_NATS for cost in costs) / len(costs)
-
-    def _loss_without(self, block: nn.Module, module: LanguageModule) -> float:
-        handle = block.register_forward_hook(lambda _, args, out: args[0])
-        loss = self.validation.measure(module)["loss"]
-        handle.remove()
-        return loss
 
 
 def due(trainer: L.Trainer, every: int) -> bool:
