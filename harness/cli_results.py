@@ -35,8 +35,8 @@ def table(
     points = statistics.points(found, metrics=metrics)
     edges = statistics.edges(found, points)
     typer.echo(report.show(points, axes, form, metrics, edges), nl=False)
-    notes = [*statistics.at_edges(edges), *report.unlearned(found)]
-    notes += report.guessed_targets(found, plan.cells)
+    notes = [] if form == "csv" else statistics.at_edges(edges)
+    notes += report.unlearned(found) + report.guessed_targets(found, plan.cells)
     for note in [*notes, *at_hand.outdated()]:
         typer.echo(note, err=True)
 

@@ -168,11 +168,16 @@ def test_verify_finds_no_difference_and_no_waste(finished: Path) -> None:
 
 
 def test_the_table_shows_what_was_chosen(finished: Path) -> None:
-    *lines, note = call(finished, "table", "--format", "csv").splitlines()
-    cells = [line.split(",") for line in lines]
-    assert cells[0][:4] == ["scheme", "model.depth", "optim.lr", "n"]
-    assert [line[:4] for line in cells[1:]] == [[s, "1", "0.01", "2"] for s in SCHEMES]
-    assert note.startswith("*: 2 of 2 points have the smallest or largest optim.lr")
+    lines = [line.split(",") for line in call(finished, "table", "--format", "csv").splitlines()]
+    assert lines[0][:4] == ["scheme", "model.depth", "optim.lr", "n"]
+    assert [line[:4] for line in lines[1:]] == [[s, "1", "0.01", "2"] for s in SCHEMES]
+    assert [line[-1] for line in lines] == ["edge", "True", "True"]
+    *_, first, second, note = call(finished, "table").splitlines()
+    assert [line.split()[2] for line in (first, second)] == ["0.01*"] * 2
+    assert note == (
+        "*: 2 of 2 points have the smallest or largest optim.lr that was tried: the best may lie "
+        "beyond"
+    )
 
 
 def test_one_worker_gives_the_same_rows_and_rates(finished: Path, place: Path) -> None:

@@ -164,7 +164,7 @@ def test_the_last_value_is_that_of_averaged_weights(config: Callable[..., Config
     averaged = {"train.average": 2, "train.validate_every": 2, "train.steps": STEPS}
     _, curves, _ = train(config({"scheme": "rezero"} | averaged), HERE)
     a = curves.array("coefficient/decoder/layer.branch")
-    _, plain = train(config({"scheme": "rezero", "train.steps": STEPS}), HERE)
+    _, plain, _ = train(config({"scheme": "rezero", "train.steps": STEPS}), HERE)
     b = plain.array("coefficient/decoder/layer.branch")
     assert a[:-1].tolist() == b[:-1].tolist()
     assert a[-1] == pytest.approx((b[2] + b[4]) / 2, rel=1e-5)

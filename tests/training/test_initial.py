@@ -134,7 +134,7 @@ def test_a_model_as_it_is_drawn_has_made_no_progress(
 
 @pytest.mark.parametrize("steps", [1, 10])
 def test_no_steps_have_no_update(steps: int, config: Callable[..., Config]) -> None:
-    record, _, _, _ = train(config(DRAWN | {"probe.update_steps": steps}), HERE)
+    record, _, _ = train(config(DRAWN | {"probe.update_steps": steps}), HERE)
     assert record["update_norm"] is None
 
 
@@ -144,7 +144,7 @@ def test_gradients_of_first_and_last_block_equal_autograd_in_float64(
     scheme: str, clip: float, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "optim.clip": clip})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     for stack, layers in (("encoder", 2), ("decoder", 3)):
         first, last = (f"stacks.{stack}.blocks.{i}." for i in (0, layers - 1))
@@ -173,7 +173,7 @@ def test_a_stack_without_partner_has_the_columns_of_its_own_alone(
     family: str, config: Callable[..., Config]
 ) -> None:
     c = config(DRAWN | {"model.family": family, "scheme": "post_norm"})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     last = f"stacks.{family}.blocks.1."
     assert record[f"grad_norm_last_{family}"] == pytest.approx(norm(model, last), **NEAR)
@@ -186,7 +186,7 @@ def test_a_stack_without_partner_has_the_columns_of_its_own_alone(
 
 def test_an_accumulated_step_is_measured_whole(config: Callable[..., Config]) -> None:
     c = config(PAIR | {"train.accumulation": 3, "train.batch": 2})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     for stack, last in (("encoder", 1), ("decoder", 2)):
         prefix = f"stacks.{stack}.blocks.{last}."
@@ -200,7 +200,7 @@ def test_cross_attentions_mean_square_is_that_of_what_it_adds_over_what_it_is_ad
     scheme: str, config: Callable[..., Config], one_by_one: Callable[[Batch], list[Batch]]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "train.accumulation": 2})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     batch = first_batches(c)[0]
     assert batch.mask_BT is not None and batch.source_mask_BS is not None  # there is padding
     shares = cross_shares(build(c, vocabularies(c)).double(), one_by_one(batch))
@@ -235,11 +235,11 @@ def test_a_decoder_alone_has_gradients_of_its_own(
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(ALONE | {"scheme": scheme})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = drawn(c)
     first = norm(model, "stacks.decoder.blocks.0.")
     assert record["grad_norm_first_decoder_init"] == pytest.approx(first, **NEAR)
-    reading, _, _, _ = train(config(PAIR | {"scheme": scheme}), HERE)
+    reading, _, _ = train(config(PAIR | {"scheme": scheme}), HERE)
     assert reading["grad_norm_first_decoder_init"] != pytest.approx(first, rel=1e-3)
 
 

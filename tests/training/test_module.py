@@ -74,7 +74,7 @@ def test_validation_equals_an_independent_evaluation_of_the_trained_weights(
     changes: dict[str, Any], config: Callable[..., Config], models: list[Any]
 ) -> None:
     c = config(LONG | changes)
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model = models[0].double().eval()
     loss, accuracy = by_hand(model, validation(c, HERE))
     assert record["final_loss"] == pytest.approx(loss, rel=1e-6)
@@ -91,7 +91,7 @@ def test_a_masked_encoder_is_scored_at_masked_places_alone(
     config: Callable[..., Config], corpus: Path, text_data: dict[str, Any], models: list[Any]
 ) -> None:
     c = config({"model.family": "encoder", "data": text_data, "train.steps": 40, "optim.lr": 0.01})
-    record, _, _, _ = train(c, corpus)
+    record, _, _ = train(c, corpus)
     arrays = validation(c, corpus)
     share = np.mean([(a.targets_BT >= 0).mean() for a in arrays])
     assert 0.05 < share < 0.4
@@ -146,7 +146,7 @@ def test_validation_runs_in_the_precision_of_training(
     config: Callable[..., Config], models: list[Any]
 ) -> None:
     c = config({"train.precision": "bf16-mixed"})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model, sums, count = models[0].eval(), {True: 0.0, False: 0.0}, 0
     for arrays in validation(c, HERE):
         kept = torch.from_numpy(arrays.targets_BT >= 0)

@@ -587,7 +587,7 @@ def test_one_nonfinite_batch_of_a_step_is_divergence(
     losses: list[Any] = [2.0] * 12
     losses[4] = [NAN if i == batch else 2.0 for i in range(3)]
     script(losses, accumulation=3)
-    record, _, _, _ = train(tiny(config, 12, accumulation=3), HERE)
+    record, _, _ = train(tiny(config, 12, accumulation=3), HERE)
     assert (record["reason"], record["diverged_at"]) == ("loss_nonfinite", 4)
     assert record["steps"] == 5
 
@@ -616,7 +616,7 @@ def test_the_excess_over_the_plateau_is_a_series(config: Callable[..., Config]) 
 
 def test_weights_broken_by_the_last_step_are_divergence(config: Callable[..., Config]) -> None:
     # One step of 1e30 makes activations overflow: no training loss is left to tell it.
-    record, _, _, _ = train(tiny(config, 1, **{"optim.name": "sgd", "optim.lr": 1e30}), HERE)
+    record, _, _ = train(tiny(config, 1, **{"optim.name": "sgd", "optim.lr": 1e30}), HERE)
     assert record["outcome"] == "diverged"
     assert (record["reason"], record["diverged_at"]) == ("loss_nonfinite", 0)
     assert record.get("final_loss") is None

@@ -259,7 +259,7 @@ def test_the_stream_ratio_is_the_gradient_into_a_stack_over_the_gradient_out_of_
     scheme: str, config: Callable[..., Config]
 ) -> None:
     c = config(PAIR | {"scheme": scheme, "train.steps": 3})
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     model, batch = fresh(c, HERE), batches(c, HERE, 1)[0]
     found, logits_BTV = streams(model, batch)
     loss, count = nats(logits_BTV, batch.targets_BT)
@@ -334,7 +334,7 @@ def test_every_step_and_the_update_equal_training_by_hand(
 def test_the_update_is_measured_in_evaluation_mode(config: Callable[..., Config]) -> None:
     # Weights that hardly move under heavy dropout: two passes in training mode would differ by 1.
     still = {"model.dropout": 0.5, "optim.name": "sgd", "optim.lr": 1e-9}
-    record, _, _, _ = train(config(still | {"probe.update_steps": 5}), HERE)
+    record, _, _ = train(config(still | {"probe.update_steps": 5}), HERE)
     assert 0 <= record["update_norm"] < 1e-6
 
 
@@ -465,7 +465,7 @@ def test_a_run_whose_last_step_broke_it_says_nothing_of_its_blocks(
     config: Callable[..., Config], script: Callable[..., None]
 ) -> None:
     script([2.0] * 10, valid=math.nan)
-    record, _, _, _ = train(config(SKIPS), HERE)
+    record, _, _ = train(config(SKIPS), HERE)
     assert record["outcome"] == "diverged"
     assert "metric_idle_blocks" not in record
 

@@ -139,7 +139,7 @@ def test_a_record_holds_every_column_that_training_decides(
     changes: dict[str, Any], more: set[str], config: Callable[..., Config]
 ) -> None:
     c = config(changes)
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     assert set(record) == TRAINED | more
     task = tasks.load(c.data, HERE, c.model.family, c.train.length)
     known = baselines(task, c.train.batch)
@@ -159,12 +159,12 @@ def test_a_record_holds_every_column_that_training_decides(
 def test_a_masked_encoder_has_the_encoders_columns(
     config: Callable[..., Config], corpus: Path, text_data: dict[str, Any]
 ) -> None:
-    record, _, _, _ = train(config({"model.family": "encoder", "data": text_data}), corpus)
+    record, _, _ = train(config({"model.family": "encoder", "data": text_data}), corpus)
     assert set(record) == TRAINED | of_stack("encoder")
 
 
 def test_a_record_is_plain_json(config: Callable[..., Config]) -> None:
-    record, _, _, _ = train(config(PAIR), HERE)
+    record, _, _ = train(config(PAIR), HERE)
     assert json.loads(json.dumps(record)) == record
     assert all(isinstance(value, str | int | float | None) for value in record.values())
 
@@ -173,7 +173,7 @@ def test_a_task_is_learned_where_it_can_be(config: Callable[..., Config]) -> Non
     # Four symbols to be said backwards: an encoder-decoder finds the source within 300 steps.
     changes = {"data.symbols": 4, "train.length": 4, "train.batch": 16, "train.steps": 300}
     changes |= {"model.depth": 1, "scheme": "pre_norm", "optim.lr": 0.01, "model.width": 32}
-    record, _, _, _ = train(config(PAIR | changes | {"train.validate_every": 100}), HERE)
+    record, _, _ = train(config(PAIR | changes | {"train.validate_every": 100}), HERE)
     assert (record["outcome"], record["reason"]) == ("trained", None)
     assert record["final_loss"] < record["baseline_loss"] / 2
     assert record["metric_source_gain"] > 0.3
@@ -181,7 +181,7 @@ def test_a_task_is_learned_where_it_can_be(config: Callable[..., Config]) -> Non
 
 
 def test_a_rate_of_nothing_stalls(config: Callable[..., Config]) -> None:
-    record, _, _, _ = train(config({"optim.lr": 1e-12}), HERE)
+    record, _, _ = train(config({"optim.lr": 1e-12}), HERE)
     assert (record["outcome"], record["reason"]) == ("stalled", "no_progress")
     assert record["final_loss"] > record["baseline_loss"] - 0.05
     assert record["diverged_at"] is None
@@ -242,7 +242,7 @@ def test_tokens_are_targets_and_flops_three_forward_passes(
     changes: dict[str, Any], config: Callable[..., Config]
 ) -> None:
     c = config(changes)
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     assert (record["tokens"], record["flops"]) == cost_by_hand(c)
 
 
@@ -250,7 +250,7 @@ def test_parameters_are_counted(config: Callable[..., Config]) -> None:
     c = config({"scheme": "rezero", "model.depth": 3})
     D, F, V = 16, 32, 13  # 8 symbols and 5 special tokens
     block = 4 * (D * D + D) + (D * F + F) + (F * D + D) + 1  # and one gate
-    record, _, _, _ = train(c, HERE)
+    record, _, _ = train(c, HERE)
     assert record["parameters"] == 3 * block + V * D + V * D
 
 
