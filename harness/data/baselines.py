@@ -45,17 +45,16 @@ class Frequencies:
 
 
 class Baselines(NamedTuple):
-    """Losses on the validation tokens, and the table that has the first of them.
+    """Losses on the validation tokens, and the predictors without input.
 
     `loss`: unigram or position-unigram frequencies, whichever is lower: the best without input.
-    `unigram`: a model that tells no positions apart either.
     `reference`: a bigram table, which reads the true token before each target.
+    `blind`: the two of which `loss` is the lower.
     """
 
     loss: float
-    unigram: float
     reference: float
-    table: Frequencies
+    blind: tuple[Frequencies, Frequencies]
 
 
 def baselines(task: Task, size: int) -> Baselines:
@@ -65,11 +64,10 @@ def baselines(task: Task, size: int) -> Baselines:
     def loss(table: Frequencies) -> float:
         return float(np.concatenate([table.losses(arrays) for arrays in valid]).mean())
 
-    blind = [Frequencies(sample, words, UNIGRAM_COUNT, each) for each in (_nothing, _position)]
-    found = [loss(table) for table in blind]
-    best = blind[found.index(min(found))]
+    unigram = Frequencies(sample, words, UNIGRAM_COUNT, _nothing)
+    position = Frequencies(sample, words, UNIGRAM_COUNT, _position)
     bigram = Frequencies(sample, words, BIGRAM_COUNT, _previous)
-    return Baselines(min(found), found[0], loss(bigram), best)
+    return Baselines(min(loss(unigram), loss(position)), loss(bigram), (unigram, position))
 
 
 def _nothing(arrays: Arrays) -> Array:

@@ -1,5 +1,6 @@
 """Arrays as torch batches, in an order that depends on the seed alone."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ class Batch(NamedTuple):
     """B sequences, T targets, S source tokens. Masks are True at tokens, None where all are.
 
     Of a training batch: `weight` is its share of the targets of its step, times the batches of the
-    step; `plateau` is what the best predictor without input has on its targets, nats in all.
+    step; `plateau` is what the better and the worse of two predictors without input have on its
+    targets, nats in all.
     """
 
     inputs_BT: Tensor
@@ -26,7 +28,7 @@ class Batch(NamedTuple):
     source_mask_BS: Tensor | None
     group: str = ""
     weight: float = 1.0
-    plateau: float = 0.0
+    plateau: tuple[float, float] = (0.0, 0.0)
 
     @property
     def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
@@ -60,7 +62,7 @@ class TrainingBatches(Dataset[Batch]):
     n of all ranks are the first n times as many of one process.
 
     A step has `accumulation` batches, which the number of ranks divides, and there are `steps`.
-    `table` and `smoothing` say what a batch's plateau is.
+    `blind` and `smoothing` say what a batch's plateau is.
     """
 
     def __init__(
@@ -72,12 +74,12 @@ class TrainingBatches(Dataset[Batch]):
         *,
         accumulation: int = 1,
         ranks: Ranks = ALONE,
-        table: Frequencies | None = None,
+        blind: Sequence[Frequencies] = (),
         smoothing: float = 0.0,
     ) -> None:
         self.task, self.seed, self.size, self.steps = task, seed, size, steps
         self.accumulation, self.ranks = accumulation, ranks
-        self.table, self.smoothing = table, smoothing
+        self.blind, self.smoothing = blind, smoothing
         # The batches of a step are asked for one after the other, and weighed against each other.
         self._step = lru_cache(maxsize=1)(self._drawn)
 
@@ -97,8 +99,9 @@ class TrainingBatches(Dataset[Batch]):
         turns = range(step * self.accumulation, (step + 1) * self.accumulation)
         return [self.task.train(self.seed, turn, self.size) for turn in turns]
 
-    def _plateau(self, arrays: Arrays) -> float:
-        return 0.0 if self.table is None else float(self.table.losses(arrays, self.smoothing).sum())
+    def _plateau(self, arrays: Arrays) -> tuple[float, float]:
+        found = [float(table.losses(arrays, self.smoothing).sum()) for table in self.blind]
+        return min(found, default=0.0), max(found, default=0.0)
 
 
 def mask(tokens: Tensor | None) -> Tensor | None:

@@ -22,7 +22,8 @@ class StepLoss(NamedTuple):
     """Nats per token over the targets of a step's batches on all ranks, unsmoothed."""
 
     loss: float
-    excess: float  # over the best predictor without input, on the same targets
+    excess: float  # over the better of two predictors without input, on the same targets
+    width: float  # by which the worse of them is above that
 
 
 class LanguageModule(L.LightningModule):
@@ -35,8 +36,8 @@ class LanguageModule(L.LightningModule):
     def __init__(self, model: Transformer, options: Optim, ranks: Ranks = ALONE) -> None:
         super().__init__()
         self.model, self.options, self.ranks = model, options, ranks
-        # (sum of losses, targets, sum of the plateau's losses) of each batch of a step
-        self.said: list[tuple[Tensor, Tensor, float]] = []
+        # (sum of losses, targets, the plateau's sums of losses) of each batch of a step
+        self.said: list[tuple[Tensor, Tensor, tuple[float, float]]] = []
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         logits_BTV, targets_BT = self.model(*batch.model_inputs), batch.targets_BT
@@ -64,12 +65,12 @@ class LanguageModule(L.LightningModule):
         targets = (batch.targets_BT != IGNORE).sum()
         return self._over_ranks([(loss * targets, targets, batch.plateau)])
 
-    def _over_ranks(self, said: list[tuple[Tensor, Tensor, float]]) -> StepLoss:
+    def _over_ranks(self, said: list[tuple[Tensor, Tensor, tuple[float, float]]]) -> StepLoss:
         sums, counts, plateaus = zip(*said, strict=True)
         nats, targets = (self.ranks.summed(torch.stack(x).sum()) for x in (sums, counts))
-        plateau = self.ranks.summed(torch.tensor(sum(plateaus), dtype=torch.float64))
-        loss = float(nats / targets)
-        return StepLoss(loss, loss - float(plateau) / int(targets))
+        blind = self.ranks.summed(torch.tensor(plateaus, dtype=torch.float64).sum(0))
+        loss, (low, high) = float(nats / targets), (blind / int(targets)).tolist()
+        return StepLoss(loss, loss - low, high - low)
 
     def configure_optimizers(self) -> dict[str, Any]:
         # Mixed precision does not clip what is stepped by one fused kernel, nor does a scaler.

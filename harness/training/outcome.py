@@ -31,40 +31,43 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Detector:
-    """Watches a run's excess: its training loss (nats per token, unsmoothed) minus that of the best
-    predictor without input on the same targets. A model that reads nothing is at the plateau, from
-    0 up to `width`, where it tells no positions apart either.
+    """Watches a run's excess: its training loss (nats per token, unsmoothed) minus that of the
+    better of two predictors without input (of targets alone, and by position) on the same targets.
+    A model that reads nothing is at the plateau, from 0 up to the worse of them, `width` above.
 
-    With m the median of the last 9: a run has learned once m < -0.05. It blows up
+    With medians of the last 9, a run has learned once its excess is below -0.05. It blows up
 
-    - where after that m is 0.05 above the plateau, or at any time its loss above twice the larger
+    - where after that it is 0.05 above the plateau, or at any time its loss above twice the larger
       of `baseline` and its first loss, for 50 consecutive steps;
-    - where it ends so: for at least 10 steps m is 0.05 above the plateau after it had learned, or
-      0.5 above the plateau and the lowest m without that; or where the loss after the last step
-      is 0.5 above both.
+    - where it ends so: for at least 10 steps 0.05 above the plateau after it had learned, or 0.5
+      above the plateau and the lowest that it has been without that; or where the loss after the
+      last step is 0.5 above both.
 
     Shorter stretches are spikes. `scaled`: a gradient scaler drops non-finite steps by design, so
     that only 20 of them in a row count.
     """
 
     baseline: float
-    width: float = 0.0
     scaled: bool = False
     learned: bool = False
     spikes: int = 0
     skipped: int = 0
     verdict: Divergence | None = None
-    m: float = math.inf
-    _lowest: float = math.inf
+    m: float = math.inf  # median excess
+    _lowest: float = math.inf  # median above the plateau
     _ceiling: float = math.nan
     _step: int = -1
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHING))
+    _above: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHING))
     _high: list[int] = field(default_factory=list)  # steps of the present stretch
     _grave: int = 0  # its last steps in a row that are no matter of patience
     _dropped: list[int] = field(default_factory=list)  # steps in a row that the scaler dropped
 
-    def observe(self, step: int, excess: float, gradient_norm: float) -> Divergence | None:
-        """One optimizer step: its excess and the float64 norm of its gradient before clipping."""
+    def observe(
+        self, step: int, excess: float, gradient_norm: float, width: float = 0.0
+    ) -> Divergence | None:
+        """One optimizer step: its excess, the float64 norm of its gradient before clipping, and the
+        plateau's width on its targets."""
         if self.verdict:
             return self.verdict
         self._step = step
@@ -75,7 +78,7 @@ class Detector:
         else:
             self._dropped = []
         if not self.verdict:
-            self._watch(step, excess)
+            self._watch(step, excess, excess - width)
         return self.verdict
 
     def validated(self, loss: float) -> Divergence | None:
@@ -84,13 +87,13 @@ class Detector:
             self.verdict = Divergence("loss_nonfinite", self._step)
         return self.verdict
 
-    def close(self, excess: float) -> Divergence | None:
-        """The run has ended; `excess` is that of its last batch after the last step."""
+    def close(self, excess: float, width: float = 0.0) -> Divergence | None:
+        """The run has ended; `excess` and `width` are of its last batch after the last step."""
         if self.verdict or self.validated(excess):
             return self.verdict
         if len(self._high) >= CLOSING:
             self.verdict = Divergence("blowup", self._high[0])
-        elif excess > self._floor + LEAP:
+        elif excess - width > self._floor + LEAP:
             self.verdict = Divergence("blowup", min([*self._high[:1], self._last_rise()]))
         else:
             self.spikes += bool(self._high)
@@ -111,14 +114,14 @@ class Detector:
 
     @property
     def _floor(self) -> float:
-        """The top of the plateau, or the lowest m of a run that has not come down to it."""
-        return max(self.width, self._lowest)
+        """The top of the plateau, or how low a run came that has not come down to it."""
+        return max(0.0, self._lowest)
 
     def _last_rise(self) -> int:
         """The first of the latest steps in a row whose loss was as high as the end."""
         steps = self._step + 1
-        for excess in reversed(self._recent):
-            if excess <= self._floor + LEAP:
+        for above in reversed(self._above):
+            if above <= self._floor + LEAP:
                 break
             steps -= 1
         return min(steps, self._step)
@@ -129,17 +132,18 @@ class Detector:
         if not self.scaled or len(self._dropped) >= SKIPS:
             self.verdict = Divergence("grad_nonfinite", self._dropped[0])
 
-    def _watch(self, step: int, excess: float) -> None:
+    def _watch(self, step: int, excess: float, above: float) -> None:
         if not self._recent:
             self._ceiling = self.baseline + 2 * max(0.0, excess)
         self._recent.append(excess)
-        self.m = median(self._recent)
+        self._above.append(above)
+        self.m, top = median(self._recent), median(self._above)
         self.learned |= self.m < -MARGIN
-        self._lowest = min(self._lowest, self.m)
-        bar = self.width + MARGIN if self.learned else min(self._floor + LEAP, self._ceiling)
-        if self.m > bar:
+        self._lowest = min(self._lowest, top)
+        beyond = self.m > self._ceiling
+        if beyond or top > (MARGIN if self.learned else self._floor + LEAP):
             self._high.append(step)
-            grave = self.learned or self.m > self._ceiling
+            grave = self.learned or beyond
             self._grave = self._grave + 1 if grave else 0
             if self._grave >= PATIENCE:
                 self.verdict = Divergence("blowup", step - PATIENCE + 1)

@@ -100,8 +100,7 @@ def train(
     module = LanguageModule(model, rates, ranks)
     valid = [as_batch(arrays) for arrays in task.valid(config.train.batch)]
     curves = Curves()
-    scaled = config.train.precision == "16-mixed"
-    detector = Detector(known.loss, known.unigram - known.loss, scaled)
+    detector = Detector(known.loss, scaled=config.train.precision == "16-mixed")
     clock, stream, initial = Clock(), StreamProbe(), InitProbe()
     every = config.train.validate_every
     states = StateProbe(valid[0], config.probe.update_steps, every, curves, log)
@@ -124,7 +123,7 @@ def train(
         max(1, config.train.steps),
         accumulation=config.train.accumulation,
         ranks=ranks,
-        table=known.table,
+        blind=known.blind,
         smoothing=config.optim.label_smoothing,
     )
     _reset_peak_memory()

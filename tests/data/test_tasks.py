@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from harness.data.arrays import EOS, Arrays, Validation
-from harness.data.baselines import losses
+from harness.data.baselines import baselines
 from harness.data.tasks import FAMILIES, TASKS, TaskOptions, data_sha, files, load
 from tests import parallel
 
@@ -184,5 +184,5 @@ def test_a_tuning_validates_on_what_is_neither_reported_nor_trained_on(
     assert held.isdisjoint(sequences([tuned.train(1, i, size) for i in range(30)]))
     again = load(options, corpora, family, length, "tuning")
     assert digest(tuned.valid(size)) == digest(again.valid(size))
-    baseline, reference = losses(tuned, size)
+    baseline, reference, _ = baselines(tuned, size)
     assert reference > 0 and 0 < baseline < math.log(tuned.vocabularies[1])

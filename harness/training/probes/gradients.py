@@ -25,9 +25,9 @@ MATRICES = ("v", "o", "up", "down")  # the branch matrices: what a depth-aware g
 class GradientProbe(L.Callback):
     """L2 norms of each block's gradient in float64, before clipping, told to the detector.
 
-    Series: loss/train, loss/excess (over the best predictor without input), lr, grad_norm/all, and
-    for each stack grad_norm/STACK (all parameters of a block) and grad_norm_matrices/STACK (v, o,
-    up, down), one number a block.
+    Series: loss/train, loss/excess (over the better predictor without input), lr, grad_norm/all,
+    and for each stack grad_norm/STACK (all parameters of a block) and grad_norm_matrices/STACK (v,
+    o, up, down), one number a block.
     """
 
     def __init__(self, detector: Detector, curves: Curves, log: Log) -> None:
@@ -54,7 +54,7 @@ class GradientProbe(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer
     ) -> None:
         assert isinstance(pl_module, LanguageModule)
-        step, (loss, excess) = trainer.global_step, pl_module.take_step_loss()
+        step, (loss, excess, width) = trainer.global_step, pl_module.take_step_loss()
         norms, norms_matrices = self.norms()
         total = float(torch.tensor(norms, dtype=torch.float64).square().sum().sqrt())
         rate = optimizer.param_groups[0]["lr"]
@@ -71,7 +71,7 @@ class GradientProbe(L.Callback):
             self.curves.add(series, step, scalars[series])
         self.curves.add("loss/excess", step, excess)
         self.tell(step, scalars)
-        if self.detector.observe(step, excess, total):
+        if self.detector.observe(step, excess, total, width):
             trainer.should_stop = True
 
     def on_train_batch_end(
@@ -80,7 +80,8 @@ class GradientProbe(L.Callback):
         """What the last step has made of the last batch: no training loss is left to tell it."""
         assert isinstance(pl_module, LanguageModule)
         if trainer.global_step == trainer.max_steps and not trainer.should_stop:
-            trainer.should_stop = bool(self.detector.close(pl_module.loss_after(batch).excess))
+            _, excess, width = pl_module.loss_after(batch)
+            trainer.should_stop = bool(self.detector.close(excess, width))
 
     def norms(self) -> tuple[list[float], list[float]]:
         """Norms by row, of all parameters and of branch matrices, in one transfer."""
