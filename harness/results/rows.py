@@ -44,6 +44,17 @@ def write(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
     _read.cache_clear()
 
 
+def identity(r: Row) -> tuple[str, ...]:
+    """The run, its corpus and the digest of its scheme."""
+    return (r["run_id"], *(r.get(name, "") for name in DIGESTS))
+
+
+def identities(rows: Iterable[Row]) -> set[tuple[str, ...]]:
+    """Identities of the rows, also as older rows have them, without a digest of the scheme."""
+    found = {identity(r) for r in rows}
+    return found | {(*run_and_corpus, "") for *run_and_corpus, _ in found}
+
+
 @lru_cache(maxsize=32)
 def _read(path: Path, changed: int, size: int, inode: int) -> tuple[Row, ...]:
     """The arguments after `path` distinguish a new content from one that was read before."""

@@ -6,7 +6,7 @@ Rows are text from the moment they are formatted, so that the same rows are the 
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +17,6 @@ from harness.results import rows as rows_file
 from harness.results import variants
 from harness.results.choice import grown, possible, resolved
 from harness.results.columns import (
-    DIGESTS,
     REUSED,
     Row,
     columns,
@@ -29,7 +28,7 @@ from harness.results.columns import (
 from harness.results.curves import CurvesFile
 from harness.results.table import Table
 from harness.results.translations import FILE, Kept, TranslationsFile
-from harness.sweep.plan import Plan
+from harness.sweep.plan import Cell, Plan
 from harness.training.config import PROTOCOL
 from harness.training.curves import Curves
 
@@ -106,7 +105,7 @@ class Results:
         earlier = Counter(
             r["protocol"]
             for r in self._read(self.plan.file)
-            if r.get("protocol") and int(float(r["protocol"])) < PROTOCOL
+            if r.get("protocol") and int(r["protocol"]) < PROTOCOL
         )
         lines += [
             f"{self.folder / self.plan.file}: {count} runs are of protocol {protocol}, this "
@@ -130,8 +129,9 @@ class Results:
         """Makes the plan's file its rows in its order, `rows` before those on file; returns how
         many rows moved to retired.csv because the study no longer has their values.
 
-        A row that is replaced by one of another corpus or definition moves there too. A row is in
-        one of the two files at every moment.
+        A row that is replaced by one of another corpus, definition or protocol moves there too: one
+        of an earlier protocol stays until its cell has one of today's. A row is in one of the two
+        files at every moment.
         """
         here, old = self._read(self.plan.file), self._read("retired.csv")
         kept: dict[str, Row] = {}
@@ -143,13 +143,16 @@ class Results:
         others = [r for r in here if r["run_id"] not in kept]
         open_keys = possible(self.plan) if others else frozenset()
         waiting = [r for r in others if r["run_id"] in open_keys]
+        earlier = self._earlier(kept)
+        waiting += [r for r in others if earlier.get(r["run_id"])]
         if not kept and not here and not old:
             return 0
-        stay = _identities([*kept.values(), *waiting])
+        stay = rows_file.identities([*kept.values(), *waiting])
         gone = {
-            _identity(r): r
+            rows_file.identity(r): r
             for r in [*old, *here]
-            if _identity(r) not in stay and not (r["outcome"] == "crashed" and r["run_id"] in kept)
+            if rows_file.identity(r) not in stay
+            and not (r["outcome"] == "crashed" and r["run_id"] in kept)
         }
         ordered = [kept[cell.key] for cell in self.plan.cells if cell.key in kept]
         replaced = [
@@ -161,13 +164,28 @@ class Results:
         self.translations.drop(replaced)
         variants.note(self.root, self.plan)
         if gone or old:
-            before = [r for r in old if _identity(r) not in gone]
+            before = [r for r in old if rows_file.identity(r) not in gone]
             self._write("retired.csv", [*gone.values(), *before])
         self._write(self.plan.file, [*ordered, *waiting])
         if gone or old:
             self._write("retired.csv", [gone[key] for key in sorted(gone)])
-        left = {_identity(r) for r in here if r["run_id"] not in kept} & gone.keys()
+        left = {rows_file.identity(r) for r in others if r["run_id"] not in earlier} & gone.keys()
         return len(left)
+
+    def _earlier(self, kept: Container[str]) -> dict[str, bool]:
+        """By run_id of the rows of earlier protocols: True if no row of today's is kept for their
+        cell."""
+
+        def place(plan: Plan, cell: Cell) -> tuple[object, ...]:
+            paths = plan.tuned if plan.file == "tuning.csv" else ()
+            return (*cell.values, *(cell.config.at(path) for path in paths))
+
+        done = {place(self.plan, cell) for cell in self.plan.cells if cell.key in kept}
+        plans = [
+            Results(self.root, self.declared.of(protocol)).plan
+            for protocol in self.protocols() - {PROTOCOL}
+        ]
+        return {c.key: place(plan, c) not in done for plan in plans for c in plan.cells}
 
     def write_curves(self, curves: Mapping[str, Curves]) -> None:
         """Adds curves by run_id to those at hand, in the plan's order."""
@@ -202,9 +220,8 @@ class Results:
         return self._table()
 
     def protocols(self) -> set[int]:
-        """Those of the rows on file."""
-        own = {int(float(r["protocol"])) for r in self._on_file() if r.get("protocol")}
-        return own | (self.tuning.protocols() if self.tuning else set())
+        """Those of the rows in the plan's file."""
+        return {int(r["protocol"]) for r in self._read(self.plan.file) if r.get("protocol")}
 
     def _table(self) -> Table:
         found = self.rows()
@@ -232,8 +249,8 @@ class Results:
     def own(self, rows: Iterable[Row]) -> set[str]:
         """The runs of these rows whose curves and translations count: not those of another
         definition, while the row that counts is a retired one."""
-        stay = _identities(rows)
-        return {r["run_id"] for r in self._read(self.plan.file) if _identity(r) in stay}
+        stay = rows_file.identities(rows)
+        return {r["run_id"] for r in self._read(self.plan.file) if rows_file.identity(r) in stay}
 
     def no_runs(self) -> MissingRuns:
         """The error for a selection without any run, with its remedy."""
@@ -275,14 +292,3 @@ def _tuning_rows(folder: Path, tuning: Plan) -> dict[str, Row]:
     while len(found := Results(folder, grown(tuning, rows)).rows()) > len(rows):
         rows = found
     return rows
-
-
-def _identity(r: Row) -> tuple[str, ...]:
-    """The run, its corpus and the digest of its scheme."""
-    return (r["run_id"], *(r.get(name, "") for name in DIGESTS))
-
-
-def _identities(rows: Iterable[Row]) -> set[tuple[str, ...]]:
-    """Identities of the rows, also as older rows have them, without a digest of the scheme."""
-    found = {_identity(r) for r in rows}
-    return found | {(*run_and_corpus, "") for *run_and_corpus, _ in found}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.errors import MissingRuns
+from harness.results import rows
 from harness.results.columns import row
 from harness.results.store import Results
 from harness.schemes import all_schemes
@@ -242,8 +243,15 @@ def test_rows_of_an_earlier_protocol_are_shown_until_the_study_is_measured_anew(
     again = measured(results.tuning.plan, protocol=PROTOCOL)  # type: ignore[union-attr]
     results.tuning.write(again)  # type: ignore[union-attr]
     results = Results(tmp_path, declared)
-    first = dict([*measured(results.plan, protocol=PROTOCOL).items()][:1])
-    assert results.write(first) == 4
-    assert len(Results(tmp_path, declared).table().runs) == 1
-    assert len(Results(tmp_path, declared).table().missing) == 3
-    assert Results(tmp_path, declared).outdated() == []
+    assert len(Results(tmp_path, declared).table().runs) == 4  # of the earlier protocol
+    new = measured(results.plan, protocol=PROTOCOL)
+    for count, key in enumerate(new, start=1):
+        assert results.write({key: new[key]}) == 0
+        results = Results(tmp_path, declared)
+        on_file = [r["protocol"] for r in rows.read(file)]
+        assert on_file == [str(PROTOCOL)] * count + [str(PROTOCOL - 1)] * (4 - count)
+        table = results.table()
+        assert (len(table.runs), len(table.missing)) == (count, 4 - count)
+        assert len(results.outdated()) == (count < 4)
+    retired = rows.read(file.with_name("retired.csv"))
+    assert [r["protocol"] for r in retired] == [str(PROTOCOL - 1)] * 12  # those of the tuning, too
