@@ -179,10 +179,8 @@ class Config(Strict):
         except ConfigError as error:
             raise ConfigError(f"model.family: {error}") from None
         usual = Model.model_fields["norm"].default
-        normed = model.qk_norm or is_normed(
-            self.rule, self.scheme_options, model.encoders, model.decoders
-        )
-        if model.norm != usual and not normed:
+        wired = self.rule, self.scheme_options, model.encoders, model.decoders
+        if model.norm != usual and not model.qk_norm and not is_normed(*wired):
             # Without norms it is the same cell whatever their kind is said to be.
             object.__setattr__(self, "model", model.model_copy(update={"norm": usual}))
         served = FAMILIES[self.data.name]
