@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.int64]
-Validation = Literal["valid", "tuning"]  # a part of the training set in place of the validation set
+Validation = Literal["valid", "tuning"]  # or tokens for tuning: no run is reported on them
 
 PAD, BOS, EOS, UNKNOWN, MASK = range(5)
 SPECIALS = 5  # a task's own tokens count from here

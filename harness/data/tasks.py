@@ -36,8 +36,8 @@ def load(
 ) -> Task:
     """The task as a family needs it; ConfigError when its files are missing or too short.
 
-    With `held_out="tuning"` the task validates on a part of its training set, and leaves that part
-    out of training. Vocabularies stay the same.
+    With `held_out="tuning"` a corpus validates on a part of its training set, and leaves that part
+    out of training; a synthetic task draws anew. Vocabularies stay the same.
     """
     if isinstance(options, Synthetic):
         return Pairs(options, family, length, held_out)

@@ -160,6 +160,8 @@ class Results:
             for r in here
             if r["run_id"] in rows and measured(r) != measured(rows[r["run_id"]])
         ]
+        if kept:  # curves of earlier protocols would have today's thinned for their room
+            replaced += earlier
         self.curves.drop(replaced)
         self.translations.drop(replaced)
         variants.note(self.root, self.plan)

@@ -29,7 +29,7 @@ class Study:
     """What a study file declares: a base config (a TOML file beside the study or in configs/, or a
     table) and the values of each axis, by dotted config path. `tune` gives values to choose from
     for every point, by path, and under "seeds" the seeds to try them on. Runs that choose validate
-    on a part of the training set. With "extend" at most so many values beyond an end of the list
+    on tokens of their own. With "extend" at most so many values beyond an end of the list
     are tried, while the best is there."""
 
     base: str | Mapping[str, Any]

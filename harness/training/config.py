@@ -107,8 +107,8 @@ class Train(Strict):
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"
     validate_every: Count = 0  # optimizer steps; 0 validates at the end only
     average: Positive = 1  # last validations at which weights are noted, to end with their mean
-    # What a run validates on: the validation set, or a part of the training set that it then does
-    # not train on. Runs that choose a value do the latter; test splits are not translated then.
+    # What a run validates on: the validation set, or tokens that it does not train on either, as
+    # runs do that choose a value; test splits are not translated then.
     held_out: Validation = "valid"
 
     @model_validator(mode="after")

@@ -8,9 +8,10 @@ from statistics import median
 from typing import NamedTuple
 
 MARGIN = 0.05  # nats per token: closer to the plateau is at it
-LEAP = 0.5  # nats per token: more than any noise
+LEAP = 0.5  # nats per token: more than any noise at the plateau
+GAP = 0.15  # nats per token: more than label smoothing sets training and validation apart
 PATIENCE = 50  # consecutive steps
-CLOSING = 10  # consecutive steps that end a run
+CLOSING = 10  # consecutive steps that end a run, whatever its last loss
 SMOOTHING = 9  # losses in a median
 SKIPS = 20  # steps in a row that a gradient scaler drops
 # Its square leaves float32, and float32 clipping then zeroes the step silently.
@@ -39,9 +40,10 @@ class Detector:
 
     - where after that it is 0.05 above the plateau, or at any time its loss above twice the larger
       of `baseline` and its first loss, for 50 consecutive steps;
-    - where it ends so: for at least 10 steps 0.05 above the plateau after it had learned, or 0.5
-      above the plateau and the lowest that it has been without that; or where the loss after the
-      last step is 0.5 above both.
+    - where it ends so: for at least 10 steps, or for fewer if the loss after the last step is as
+      high. A run that has come to the plateau and has not learned ends so 0.5 above it;
+    - where the loss after the last step alone is 0.5 above a plateau to which it had come, or above
+      twice the larger of `baseline` and its first loss.
 
     Shorter stretches are spikes. `scaled`: a gradient scaler drops non-finite steps by design, so
     that only 20 of them in a row count.
@@ -53,8 +55,9 @@ class Detector:
     spikes: int = 0
     skipped: int = 0
     verdict: Divergence | None = None
+    reached: bool = False  # whether it has come down to the plateau
     m: float = math.inf  # median excess
-    _lowest: float = math.inf  # median above the plateau
+    _end: float = -math.inf  # excess after the last step
     _ceiling: float = math.nan
     _step: int = -1
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHING))
@@ -91,10 +94,11 @@ class Detector:
         """The run has ended; `excess` and `width` are of its last batch after the last step."""
         if self.verdict or self.validated(excess):
             return self.verdict
-        if len(self._high) >= CLOSING:
-            self.verdict = Divergence("blowup", self._high[0])
-        elif excess - width > self._floor + LEAP:
-            self.verdict = Divergence("blowup", min([*self._high[:1], self._last_rise()]))
+        self._end = excess
+        if self._high and (len(self._high) >= CLOSING or self._is_high(excess, excess - width)):
+            self.verdict = Divergence("blowup", min(self._high[0], self._last_rise()))
+        elif (self.reached and excess - width > LEAP) or excess > self._ceiling:
+            self.verdict = Divergence("blowup", self._last_rise())
         else:
             self.spikes += bool(self._high)
         return self.verdict
@@ -106,22 +110,21 @@ class Detector:
         excess = final - self.baseline
         if excess < -MARGIN:
             return Outcome("trained")
-        if self.learned and self.m >= -MARGIN:
+        level = max(self.m, self._end)  # of training, at the end
+        if self.learned and level >= -MARGIN:
             return Outcome("stalled", "collapsed")
-        # What training gained and validation did not.
-        overfitted = self.learned and excess > self.m + MARGIN
+        overfitted = self.learned and excess > level + GAP
         return Outcome("stalled", "overfitted" if overfitted else "no_progress")
 
-    @property
-    def _floor(self) -> float:
-        """The top of the plateau, or how low a run came that has not come down to it."""
-        return max(0.0, self._lowest)
+    def _is_high(self, excess: float, above: float) -> bool:
+        bar = MARGIN if self.learned else LEAP if self.reached else math.inf
+        return above > bar or excess > self._ceiling
 
     def _last_rise(self) -> int:
-        """The first of the latest steps in a row whose loss was as high as the end."""
+        """The first of the latest steps in a row that were high, or 0.5 above a plateau."""
         steps = self._step + 1
-        for above in reversed(self._above):
-            if above <= self._floor + LEAP:
+        for excess, above in zip(reversed(self._recent), reversed(self._above), strict=True):
+            if not (excess > self._ceiling or (self.reached and above > LEAP)):
                 break
             steps -= 1
         return min(steps, self._step)
@@ -138,12 +141,12 @@ class Detector:
         self._recent.append(excess)
         self._above.append(above)
         self.m, top = median(self._recent), median(self._above)
-        self.learned |= self.m < -MARGIN
-        self._lowest = min(self._lowest, top)
-        beyond = self.m > self._ceiling
-        if beyond or top > (MARGIN if self.learned else self._floor + LEAP):
+        full = len(self._recent) == SMOOTHING
+        self.reached |= full and top <= MARGIN
+        self.learned |= full and self.m < -MARGIN
+        if self._is_high(self.m, top):
             self._high.append(step)
-            grave = self.learned or beyond
+            grave = self.learned or self.m > self._ceiling
             self._grave = self._grave + 1 if grave else 0
             if self._grave >= PATIENCE:
                 self.verdict = Divergence("blowup", step - PATIENCE + 1)

@@ -25,7 +25,7 @@ from harness.model.transformer import Transformer
 from harness.training.config import PROTOCOL, Config
 from harness.training.curves import Curves
 from harness.training.module import LanguageModule
-from harness.training.outcome import Detector
+from harness.training.outcome import Detector, Outcome
 from harness.training.probes import (
     Clock,
     CoefficientProbe,
@@ -131,7 +131,7 @@ def train(
         warnings.filterwarnings("ignore", module="lightning")  # advice on settings that are chosen
         trainer = trainer_for(config, probes, log_every, ranks)
         trainer.fit(module, DataLoader(batches, batch_size=None))
-    outcome = _outcome(detector, validation)
+    outcome = _outcome(detector, validation, drawn)
     if outcome["outcome"] != "diverged":
         scores = translation.scores if translation else {}
         if skips.idle is not None:
@@ -190,13 +190,15 @@ class Counted(TrainingBatches):
         return targets, flops
 
 
-def _outcome(detector: Detector, validation: ValidationProbe) -> dict[str, Any]:
+def _outcome(detector: Detector, validation: ValidationProbe, drawn: bool) -> dict[str, Any]:
     final = validation.final
-    found = detector.outcome(final.get("loss", math.nan))._asdict()
+    found = detector.outcome(final.get("loss", math.nan))
     if detector.verdict:
-        return found
+        return found._asdict()
+    if drawn:  # whatever luck its one batch had
+        found = Outcome("stalled", "no_progress")
     return {
-        **found,
+        **found._asdict(),
         "final_loss": final["loss"],
         "best_loss": min(validation.losses),
         **{f"metric_{name}": value for name, value in final.items() if name != "loss"},

@@ -1210,6 +1210,27 @@ def test_idle_blocks_has_a_tile_a_scheme_and_rate_with_its_mean_share_or_its_fat
         }
 
 
+def test_idle_blocks_leaves_blank_what_other_points_tried_and_dashes_edges(table: Table) -> None:
+    assert table.tuning is not None
+    runs = tuning_runs(table).assign(**{IDLE: 0.5})
+    point = (runs["scheme"] == "deepnorm") & (runs["model.depth"] == 6)
+    more = runs[point & (runs["optim.lr"] == 1e-2)].assign(**{"optim.lr": 3e-2})
+    tuning = replace(table.tuning, runs=pd.concat([runs, more], ignore_index=True))
+    first, *others = figures.idle_blocks(replace(table, tuning=tuning)).axes
+    assert len(first.texts) == len(SCHEMES) * len(RATES) + 1
+    for ax in others:
+        assert len(ax.texts) == len(SCHEMES) * len(RATES)
+    styles = [
+        [p.get_linestyle() for p in ax.patches if not p.get_fill()] for ax in (first, *others)
+    ]
+    at_edge = [
+        [best_rate(scheme, depth) in (RATES[0], RATES[-1]) for scheme in SCHEMES]
+        for depth in DEPTHS
+    ]
+    at_edge[0][SCHEMES.index("deepnorm")] = False  # 1e-2 is inside of what depth 6 has tried
+    assert [[style not in ("-", "solid") for style in own] for own in styles] == at_edge
+
+
 def boxes_of(ax: Axes) -> set[tuple[int, int]]:
     """Row and column of each framed tile."""
     frames = [p for p in ax.patches if not p.get_fill()]

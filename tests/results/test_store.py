@@ -229,8 +229,12 @@ def test_rows_of_an_earlier_protocol_are_shown_until_the_study_is_measured_anew(
     earlier = Results(tmp_path, declared.of(PROTOCOL - 1))
     earlier.write(measured(earlier.plan, **said))
 
+    old = Curves()
+    old.add("loss/train", 0, 5.0)
+    earlier.write_curves(dict.fromkeys(earlier.rows(), old))
     results = Results(tmp_path, declared)
     assert results.rows() == {} and results.plan.waiting  # they count as missing
+    assert len(results.table().curves) == 4
     table = results.table()
     assert list(table.runs["run_id"]) == [cell.key for cell in earlier.plan.cells]
     assert len(table.missing) == 0 and table.tuning is not None
@@ -253,5 +257,6 @@ def test_rows_of_an_earlier_protocol_are_shown_until_the_study_is_measured_anew(
         table = results.table()
         assert (len(table.runs), len(table.missing)) == (count, 4 - count)
         assert len(results.outdated()) == (count < 4)
+        assert results.curves.runs() == set()  # old ones would have new ones thinned
     retired = rows.read(file.with_name("retired.csv"))
     assert [r["protocol"] for r in retired] == [str(PROTOCOL - 1)] * 12  # those of the tuning, too

@@ -72,16 +72,21 @@ def rate_depth(table: Table) -> Figure:
             )
             found = {rate: tried[tried[path] == rate] for rate in planned[path].dropna().unique()}
             _draw_row(ax, row, [found.get(rate) for rate in rates], seeds)
-            chosen = ran.drop_duplicates(path)
-            at_edge = edges(table, chosen)[path]
-            for rate, dashed in zip(chosen[path], at_edge, strict=True):
-                drawings.frame(ax, rates.index(rate), row, dashed=dashed)
+            _frame_chosen(ax, row, table, ran, rates)
         names = [", ".join(map(str, values)) for values in rows]
         drawings.chart(ax, [f"{rate:g}" for rate in rates], names)
         ax.set_title(scheme)
         ax.set_xlabel(path)
     sheet.supylabel(", ".join(others), fontsize=8)
     return sheet
+
+
+def _frame_chosen(ax: Axes, row: int, table: Table, runs: pd.DataFrame, rates: list[float]) -> None:
+    """A frame about each rate that these runs have, dashed at an edge of those tried."""
+    (path,) = table.tuned
+    chosen = runs.drop_duplicates(path)
+    for rate, dashed in zip(chosen[path], edges(table, chosen)[path], strict=True):
+        drawings.frame(ax, rates.index(rate), row, dashed=dashed)
 
 
 def _draw_row(ax: Axes, row: int, tried: list[pd.DataFrame | None], seeds: int) -> None:
@@ -115,7 +120,7 @@ def idle_blocks(table: Table) -> Figure:
     cells = pd.concat([trials.runs, trials.missing])
     others = [axis for axis in trials.axes if axis not in ("scheme", "seed")]
     others = [axis for axis in others if cells[axis].nunique(dropna=False) > 1]
-    rates = sorted(trials.runs[path].unique())
+    rates = sorted(cells[path].dropna().unique())
     schemes = list(dict.fromkeys(cells["scheme"]))
     seeds = cells["seed"].nunique()
     combinations = _combinations(cells, others)
@@ -124,7 +129,7 @@ def idle_blocks(table: Table) -> Figure:
     small = (
         f"{table.study}, tuning: n = {seeds} seeds per tile; number: mean if all have a value\n"
         "idle: removal alone costs under 0.01 nats; idle cost: removal of all idle blocks at once\n"
-        "framed: chosen; hatched: not all trained"
+        "framed: chosen, dashed at an edge of the rates tried; hatched: not all trained"
     )
     sheet, axes = drawings.page(
         "Idle blocks by learning rate",
@@ -137,17 +142,16 @@ def idle_blocks(table: Table) -> Figure:
         title, number = IDLE[column]
         for row, scheme in enumerate(schemes):
             of = (["scheme", *others], (scheme, *values))
-            if where(cells, *of).empty:
-                continue  # not planned
-            tried, chosen = where(trials.runs, *of), where(table.runs, *of)[path].unique()
+            tried, planned = where(trials.runs, *of), where(cells, *of)[path].unique()
             for i, rate in enumerate(rates):
+                if rate not in planned:
+                    continue
                 runs = tried[tried[path] == rate]
                 kind, text = verdict(runs, seeds - len(runs))
                 if len(runs) == seeds and runs[column].notna().all():
                     text = number.format(runs[column].mean())
                 drawings.tile(ax, i, row, kind, _without_step(text))
-                if rate in chosen:
-                    drawings.frame(ax, i, row)
+            _frame_chosen(ax, row, table, where(table.runs, *of), rates)
         drawings.chart(ax, [f"{rate:g}" for rate in rates], schemes)
         named = [f"{axis.rpartition('.')[2]} {x}" for axis, x in zip(others, values, strict=True)]
         ax.set_title("\n".join(filter(None, [title, ", ".join(named)])))
