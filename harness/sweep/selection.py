@@ -114,7 +114,7 @@ def select(
     if all(cell.selected for cell in marked):
         return marked, ""
     if not any(cell.selected for cell in marked):
-        raise ConfigError(f"{study}: --set and --only together select no cell; leave one out")
+        raise ConfigError(f"{study}: no cell has all of the selected values; leave one out")
     kept = {path: [v for v in known[path] if v in wanted[path]] for path in axes if path in wanted}
     return marked, spelled(kept)
 

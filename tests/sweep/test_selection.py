@@ -65,7 +65,7 @@ def test_an_option_of_the_selected_scheme_makes_a_variant_of_its_cells_alone(
 
 def test_nothing_selected_is_refused(tmp_path: Path) -> None:
     said = message(str(study(tmp_path, AXES)), sets=["seed=0"], only=["seed=1"])
-    assert said == "mine: --set and --only together select no cell; leave one out"
+    assert said == "mine: no cell has all of the selected values; leave one out"
 
 
 def test_a_variant_may_have_a_name_of_its_own(tmp_path: Path) -> None:
