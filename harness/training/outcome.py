@@ -63,7 +63,7 @@ class Detector:
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHING))
     _above: deque[float] = field(default_factory=lambda: deque(maxlen=SMOOTHING))
     _high: list[int] = field(default_factory=list)  # steps of the present stretch
-    _grave: int = 0  # its last steps in a row that are no matter of patience
+    _grave: int = 0  # its last steps in a row that count towards 50
     _dropped: list[int] = field(default_factory=list)  # steps in a row that the scaler dropped
 
     def observe(
