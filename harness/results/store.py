@@ -175,8 +175,8 @@ class Results:
         return len(left)
 
     def _earlier(self, kept: Container[str]) -> dict[str, bool]:
-        """By run_id of the rows of earlier protocols: True if no row of today's is kept for their
-        cell."""
+        """By the run_ids that cells had under the earlier protocols on file: True if no row of
+        today's is kept for the cell."""
 
         def place(plan: Plan, cell: Cell) -> tuple[object, ...]:
             paths = plan.tuned if plan.file == "tuning.csv" else ()
@@ -290,7 +290,7 @@ class Results:
 
 def _tuning_rows(folder: Path, tuning: Plan) -> dict[str, Row]:
     """Rows on file of all that a tuning has tried, also beyond its grid."""
-    rows: dict[str, Row] = {}
-    while len(found := Results(folder, grown(tuning, rows)).rows()) > len(rows):
+    rows = Results(folder, tuning).rows()
+    while tuning.extend and len(found := Results(folder, grown(tuning, rows)).rows()) > len(rows):
         rows = found
     return rows

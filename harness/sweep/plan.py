@@ -63,7 +63,8 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        return self.config.run_id_of(self.protocol)
+        config = self.config  # which keeps today's
+        return config.run_id if self.protocol == PROTOCOL else config.run_id_of(self.protocol)
 
     @property
     def cost(self) -> float:

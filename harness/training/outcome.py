@@ -95,9 +95,10 @@ class Detector:
         if self.verdict or self.validated(excess):
             return self.verdict
         self._end = excess
-        if self._high and (len(self._high) >= CLOSING or self._is_high(excess, excess - width)):
+        above = excess - width
+        if self._high and (len(self._high) >= CLOSING or self._is_high(excess, above)):
             self.verdict = Divergence("blowup", min(self._high[0], self._last_rise()))
-        elif (self.reached and excess - width > LEAP) or excess > self._ceiling:
+        elif self._is_wrecked(excess, above):
             self.verdict = Divergence("blowup", self._last_rise())
         else:
             self.spikes += bool(self._high)
@@ -117,14 +118,16 @@ class Detector:
         return Outcome("stalled", "overfitted" if overfitted else "no_progress")
 
     def _is_high(self, excess: float, above: float) -> bool:
-        bar = MARGIN if self.learned else LEAP if self.reached else math.inf
-        return above > bar or excess > self._ceiling
+        return (self.learned and above > MARGIN) or self._is_wrecked(excess, above)
+
+    def _is_wrecked(self, excess: float, above: float) -> bool:
+        return (self.reached and above > LEAP) or excess > self._ceiling
 
     def _last_rise(self) -> int:
-        """The first of the latest steps in a row that were high, or 0.5 above a plateau."""
+        """The first of the latest steps in a row whose own loss was that of a wreck."""
         steps = self._step + 1
         for excess, above in zip(reversed(self._recent), reversed(self._above), strict=True):
-            if not (excess > self._ceiling or (self.reached and above > LEAP)):
+            if not self._is_wrecked(excess, above):
                 break
             steps -= 1
         return min(steps, self._step)

@@ -111,10 +111,9 @@ def train(
     if config.train.average > 1:
         probes.append(WeightAverage(config.train.average, every))
     probes += [validation, *[initial] * drawn, *[skips] * config.probe.skip_blocks]
-    translation = None  # a run that chooses a value must not see the test split
-    if isinstance(task, Parallel) and config.train.held_out == "valid":
-        translation = TranslationProbe(task, validation, log)
-    if translation and not drawn:
+    translation = None
+    if isinstance(task, Parallel) and not drawn and config.train.held_out == "valid":
+        translation = TranslationProbe(task, validation, log)  # a test split chooses no value
         probes.append(translation)
     batches = Counted(
         task,
